@@ -1,0 +1,1 @@
+"""The part of MobileFineTuner that runs on the desktop: recipe in, bundle out."""
