@@ -1,0 +1,175 @@
+"""From the YAML tree and the command line to one checked Recipe.
+
+In:  overrides as typed, the user's own configuration folders, the directory the command was typed in.
+Out: Recipe, frozen; or RecipeError with every problem in it.
+OmegaConf stops here. Types are checked by recipe_reader and not by OmegaConf's structured configs, because those stop at the
+first mistake.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+from pathlib import Path
+from typing import Any, Sequence
+
+import yaml
+from hydra import compose, initialize_config_dir
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from ..runtime.errors import UserError
+from .host_machine import register_machine_resolver
+from .recipe_errors import RecipeError, unknown_word
+from .recipe_overrides import GROUPS, Overrides, parse_overrides
+from .recipe_reader import RecipeReader, declared_defaults
+from .recipe_schema import (
+    PROJECTIONS,
+    DeviceRecipe,
+    ModelRecipe,
+    ModelSource,
+    QuantizationRecipe,
+    Recipe,
+    ScenarioRecipe,
+    TrainRecipe,
+    plain,
+)
+
+__all__ = [
+    "PROJECTIONS", "DeviceRecipe", "ModelRecipe", "ModelSource", "QuantizationRecipe", "Recipe", "ScenarioRecipe", "TrainRecipe",
+    "load_recipe", "recipe_as_yaml", "template_folder",
+]  # fmt: skip
+
+
+def load_recipe(overrides: Sequence[str] = (), config_dirs: Sequence[Path | str] = (), cwd: Path | None = None) -> Recipe:
+    """The recipe that these overrides mean; raises RecipeError, never changes the working directory.
+
+    config_dirs: folders laid out like configs/; the later one wins, and all of them win over what is shipped.
+    """
+    cwd = Path.cwd() if cwd is None else Path(cwd)
+    folders = [_existing_folder(cwd / Path(folder).expanduser()) for folder in reversed(config_dirs)] + [shipped_configs()]
+    chosen, problems = parse_overrides(overrides)  # 1. read the command line
+    problems += _unknown_choices(chosen, folders, cwd)
+    if any(problem.where in GROUPS for problem in problems):  # without its groups nothing else can be judged
+        raise RecipeError(problems)
+    config = _compose(chosen, folders, cwd)  # 2. compose the chosen files
+    for key, value in chosen.values:  # 3. apply the values in the order typed
+        OmegaConf.update(config, key, value, force_add=True)
+    problems += _alpha_to_scale(config)  # 4. one number for alpha / rank
+    config = OmegaConf.merge(declared_defaults(Recipe), config)  # 5. fill in the declared defaults
+    values, broken = _resolve(config)  # 6. resolve every interpolation now
+    problems += broken
+    if not values.get("out"):
+        values["out"] = _default_out(values)
+    reader = RecipeReader(cwd)
+    recipe = reader.section(Recipe, values)  # 7. check and convert
+    already = {problem.where for problem in problems}
+    problems += [problem for problem in reader.problems if problem.where not in already]
+    if problems:
+        raise RecipeError(problems)
+    return recipe
+
+
+def recipe_as_yaml(recipe: Recipe) -> str:
+    """The resolved recipe as YAML; as a config.yaml of its own it gives the same recipe again."""
+    return yaml.safe_dump(plain(recipe), allow_unicode=True, sort_keys=False, width=120)
+
+
+def template_folder(scenario: ScenarioRecipe, cwd: Path | None = None) -> Path:
+    """The scenario's template: a folder of that name under templates/, or the folder at that path."""
+    shipped = Path(str(importlib.resources.files("mobilefinetuner.templates"))) / scenario.template
+    own = (cwd or Path.cwd()) / Path(scenario.template).expanduser()
+    for folder in (shipped, own):
+        if (folder / "rules.json").is_file():
+            return folder
+    known = sorted(child.parent.name for child in shipped.parent.glob("*/rules.json"))
+    raise UserError("scenario.template", f"{scenario.template!r} is no folder with a rules.json", ", ".join(known))
+
+
+def shipped_configs() -> Path:
+    """The configuration tree that comes with the package."""
+    return Path(str(importlib.resources.files("mobilefinetuner.configs")))
+
+
+def _existing_folder(folder: Path) -> Path:
+    if not folder.is_dir():
+        raise UserError("--config-dir", f"there is no folder {str(folder)!r}", "a folder laid out like configs/")
+    return folder.resolve()
+
+
+def _is_path(choice: str) -> bool:
+    return choice.endswith((".yaml", ".yml"))
+
+
+def _unknown_choices(chosen: Overrides, folders: list[Path], cwd: Path) -> list[UserError]:
+    """Group choices for which there is no file."""
+    problems = []
+    for group, choice in chosen.groups.items():
+        known = {path.stem for folder in folders for path in (folder / group).glob("*.yaml")}
+        if _is_path(choice):
+            if not (cwd / Path(choice).expanduser()).is_file():
+                problems.append(UserError(group, f"there is no file {choice!r}", f"{', '.join(sorted(known))}, or a YAML file"))
+        elif choice not in known:
+            problems.append(unknown_word(group, choice, group, known, f"{group}={{}}"))
+    return problems
+
+
+def _compose(chosen: Overrides, folders: list[Path], cwd: Path) -> DictConfig:
+    """What the chosen YAML files say together, without the values from the command line."""
+    register_machine_resolver()
+    words = [f"{group}={'null' if _is_path(choice) else choice}" for group, choice in chosen.groups.items()]
+    paths = ",".join('"file://' + str(folder).replace('"', '\\"') + '"' for folder in folders[1:])
+    try:
+        with initialize_config_dir(str(folders[0]), job_name="mft", version_base="1.3"):
+            config = compose("config", overrides=[f"hydra.searchpath=[{paths}]", *words])
+        OmegaConf.set_struct(config, False)
+        for group, choice in chosen.groups.items():
+            if _is_path(choice):
+                config[group] = OmegaConf.load(cwd / Path(choice).expanduser())
+    except (HydraException, OmegaConfBaseException, yaml.YAMLError, UnicodeDecodeError) as error:
+        raise RecipeError([UserError("configuration", _one_line(error), remedy="mend the YAML file that is named")]) from None
+    return config
+
+
+def _alpha_to_scale(config: DictConfig) -> list[UserError]:
+    """Replace train.alpha by train.scale = alpha / rank, so that one number is stored."""
+    train = config.get("train")
+    if not isinstance(train, DictConfig) or train.get("alpha") is None:
+        return []
+    if train.get("scale") is not None:
+        return [UserError("train.alpha", "stands beside train.scale, which is alpha / rank", "one of the two")]
+    alpha, rank = train.pop("alpha"), train.get("rank", declared_defaults(TrainRecipe)["rank"])
+    try:
+        train["scale"] = float(alpha) / float(rank)
+    except (TypeError, ValueError, ZeroDivisionError):
+        return [UserError("train.alpha", f"{alpha!r} over rank {rank!r} gives no scale", "a number")]
+    return []
+
+
+def _resolve(node: Any, prefix: str = "") -> tuple[Any, list[UserError]]:
+    """Plain values of a configuration with every interpolation replaced, and those that lead nowhere."""
+    if not OmegaConf.is_config(node):
+        return node, []
+    keys = range(len(node)) if OmegaConf.is_list(node) else list(node)
+    values, problems = {}, []
+    for key in keys:
+        where = f"{prefix}{key}"
+        try:
+            values[key], inner = _resolve(node[key], f"{where}.") if not OmegaConf.is_missing(node, key) else (None, [])
+            problems += inner
+        except OmegaConfBaseException as error:
+            text = OmegaConf.to_container(node, resolve=False)[key]
+            problems.append(UserError(where, f"{text!r} cannot be resolved ({_one_line(error)})", "an interpolation of a key that exists"))
+    return (list(values.values()) if OmegaConf.is_list(node) else values), problems
+
+
+def _default_out(values: dict[str, Any]) -> str:
+    names = [str((values.get(group) or {}).get("name", "")) for group in ("model", "scenario", "device")]
+    return "bundles/build/" + "-".join(name.replace("/", "_") for name in names)
+
+
+def _one_line(error: BaseException) -> str:
+    """What an error says, in one line."""
+    cause = error.__cause__ if isinstance(error.__cause__, yaml.YAMLError) else error
+    lines = [line.strip() for line in str(cause).splitlines() if line.strip() and not line.strip().startswith(("full_key", "object_type"))]
+    return " ".join(lines)
