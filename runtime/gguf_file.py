@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, Callable, Iterable, Iterator, Mapping, Sequenc
 
 import numpy as np
 
+from .durable import DurableFile
 from .errors import UserError
 from .gguf_types import (
     ARRAY_CODE, TENSOR_TYPES, TENSOR_TYPES_BY_CODE, VALUE_TYPES_BY_CODE, Field, ValueType, encode_string, tensor_bytes,
@@ -334,5 +335,7 @@ def write_gguf(path: str | os.PathLike[str], fields: Mapping[str, Field], tensor
     fields: typed, so that a value keeps its exact type (take GgufFile.fields, not .metadata)
     """
     tensors = list(tensors)
-    with open(path, "wb") as file:
-        return sum(file.write(piece) for piece in gguf_pieces(fields, tensors, alignment))
+    with DurableFile(path, expected_bytes=gguf_size_bytes(fields, tensors, alignment)) as file:
+        for piece in gguf_pieces(fields, tensors, alignment):
+            file.write(piece)
+    return file.size_bytes
