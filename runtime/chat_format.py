@@ -35,6 +35,14 @@ TEXT_RULES = {
 """What a template does to a turn's text before it writes it."""
 
 
+def turn_slots(roles: Sequence[str], add_generation_prompt: bool) -> list[str]:
+    """`start`, the slot of each turn, then `end` or `generate`."""
+    slots = [START, *roles, GENERATE if add_generation_prompt else END]
+    if slots[-2] == "assistant":
+        slots[-2] = LAST_ASSISTANT
+    return slots
+
+
 @dataclass(frozen=True)
 class RenderedText:
     """A conversation as the model reads it."""
@@ -110,7 +118,7 @@ class ChatFormat:
         shift = 0
         if default_system is not None and (not messages or messages[0].role != "system"):
             messages, shift = [Message("system", default_system), *messages], 1
-        slots = self._slots(messages, add_generation_prompt)
+        slots = turn_slots([message.role for message in messages], add_generation_prompt)
         pieces: list[str] = [self._joint(slots, 0)]
         position = len(pieces[0])
         spans: list[tuple[int, int]] = []
@@ -168,12 +176,6 @@ class ChatFormat:
             odd = sorted(set(data) ^ known) if isinstance(data, Mapping) else [type(data).__name__]
             raise UserError("chat format", f"missing or unknown: {', '.join(odd)}", allowed=", ".join(sorted(known)))
         return cls(**{**data, "stop_token_ids": tuple(data["stop_token_ids"])})
-
-    def _slots(self, messages: Sequence[Message], add_generation_prompt: bool) -> list[str]:
-        slots = [START, *(message.role for message in messages), GENERATE if add_generation_prompt else END]
-        if slots[-2] == "assistant":
-            slots[-2] = LAST_ASSISTANT
-        return slots
 
     def _joint(self, slots: Sequence[str], index: int) -> str:
         before, after = slots[index], slots[index + 1]

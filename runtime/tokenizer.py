@@ -3,7 +3,7 @@
 In:  tokenizer.json (format of the `tokenizers` library) and text.
 Out: token ids, with the characters each of them covers, or text again, also piece by piece while a model speaks.
 Nothing is ever added: a beginning-of-sequence token is the chat format's business. Control tokens written in the text are
-parsed as control tokens.
+parsed as control tokens. A byte that the vocabulary has no token for is left out, as by every other user of these files.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Tokenizer:
     def decode_stream(self, ids: Iterable[int], *, skip_special: bool = True) -> Iterator[str]:
         """Yield text as ids arrive, holding back a character until all of its bytes are there.
 
-        The pieces joined are `decode(ids)`. The group before is decoded along with the new one, because a
+        The pieces joined are `decode(ids, skip_special=…)`. The group before is decoded along with the new one, because a
         sentencepiece decoder drops the blank at the beginning of what it is given.
         """
         context: list[int] = []
