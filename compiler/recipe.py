@@ -9,6 +9,7 @@ first mistake.
 from __future__ import annotations
 
 import importlib.resources
+import typing
 from pathlib import Path
 from typing import Any, Sequence
 
@@ -22,7 +23,7 @@ from ..runtime.errors import UserError
 from .host_machine import register_machine_resolver
 from .recipe_errors import RecipeError, unknown_word
 from .recipe_overrides import GROUPS, Overrides, parse_overrides
-from .recipe_reader import RecipeReader, declared_defaults
+from .recipe_reader import RecipeReader, declared_defaults, plain
 from .recipe_schema import (
     PROJECTIONS,
     DeviceRecipe,
@@ -32,7 +33,6 @@ from .recipe_schema import (
     Recipe,
     ScenarioRecipe,
     TrainRecipe,
-    plain,
 )
 
 __all__ = [
@@ -49,30 +49,34 @@ def load_recipe(overrides: Sequence[str] = (), config_dirs: Sequence[Path | str]
     cwd = Path.cwd() if cwd is None else Path(cwd)
     folders = [_existing_folder(cwd / Path(folder).expanduser()) for folder in reversed(config_dirs)] + [shipped_configs()]
     chosen, problems = parse_overrides(overrides)  # 1. read the command line
-    problems += _unknown_choices(chosen, folders, cwd)
-    if any(problem.where in GROUPS for problem in problems):  # without its groups nothing else can be judged
-        raise RecipeError(problems)
+    unknown = _unknown_choices(chosen, folders, cwd)
+    chosen = chosen.without_groups({problem.where for problem in unknown})
     config = _compose(chosen, folders, cwd)  # 2. compose the chosen files
     for key, value in chosen.values:  # 3. apply the values in the order typed
         OmegaConf.update(config, key, value, force_add=True)
-    problems += _alpha_to_scale(config)  # 4. one number for alpha / rank
-    config = OmegaConf.merge(declared_defaults(Recipe), config)  # 5. fill in the declared defaults
-    values, broken = _resolve(config)  # 6. resolve every interpolation now
-    problems += broken
-    if not values.get("out"):
-        values["out"] = _default_out(values)
-    reader = RecipeReader(cwd)
-    recipe = reader.section(Recipe, values)  # 7. check and convert
+    scale_given = OmegaConf.select(config, "train.scale", throw_on_missing=False) is not None
+    config = OmegaConf.merge(declared_defaults(Recipe), config)  # 4. fill in the declared defaults
+    values, broken = _resolve(config)  # 5. resolve every interpolation now
+    problems += unknown + broken + _alpha_to_scale(values.get("train"), scale_given)  # 6. one number for alpha / rank
+    recipe, found = _read(values, cwd, {problem.where for problem in unknown})  # 7. check and convert
     already = {problem.where for problem in problems}
-    problems += [problem for problem in reader.problems if problem.where not in already]
+    problems += [problem for problem in found if problem.where not in already]
     if problems:
         raise RecipeError(problems)
     return recipe
 
 
-def recipe_as_yaml(recipe: Recipe) -> str:
-    """The resolved recipe as YAML; as a config.yaml of its own it gives the same recipe again."""
-    return yaml.safe_dump(plain(recipe), allow_unicode=True, sort_keys=False, width=120)
+def recipe_as_yaml(recipe: Recipe, encoding: str = "utf-8") -> str:
+    """The resolved recipe as YAML; as a config.yaml of its own it gives the same recipe again.
+
+    Where `encoding` lacks a sign of it, YAML's escapes are used, so that nothing is lost in a terminal or a file.
+    """
+    text = yaml.safe_dump(plain(recipe), allow_unicode=True, sort_keys=False, width=120)
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return yaml.safe_dump(plain(recipe), allow_unicode=False, sort_keys=False, width=120)
+    return text
 
 
 def template_folder(scenario: ScenarioRecipe, cwd: Path | None = None) -> Path:
@@ -131,18 +135,17 @@ def _compose(chosen: Overrides, folders: list[Path], cwd: Path) -> DictConfig:
     return config
 
 
-def _alpha_to_scale(config: DictConfig) -> list[UserError]:
-    """Replace train.alpha by train.scale = alpha / rank, so that one number is stored."""
-    train = config.get("train")
-    if not isinstance(train, DictConfig) or train.get("alpha") is None:
+def _alpha_to_scale(train: Any, scale_given: bool) -> list[UserError]:
+    """Replace `alpha` by scale = alpha / rank, so that one number is stored."""
+    alpha = train.pop("alpha", None) if isinstance(train, dict) else None
+    if alpha is None:
         return []
-    if train.get("scale") is not None:
+    if scale_given:
         return [UserError("train.alpha", "stands beside train.scale, which is alpha / rank", "one of the two")]
-    alpha, rank = train.pop("alpha"), train.get("rank", declared_defaults(TrainRecipe)["rank"])
     try:
-        train["scale"] = float(alpha) / float(rank)
+        train["scale"] = float(alpha) / float(train.get("rank"))
     except (TypeError, ValueError, ZeroDivisionError):
-        return [UserError("train.alpha", f"{alpha!r} over rank {rank!r} gives no scale", "a number")]
+        return [UserError("train.alpha", f"{alpha!r} over rank {train.get('rank')!r} gives no scale", "a number")]
     return []
 
 
@@ -161,6 +164,19 @@ def _resolve(node: Any, prefix: str = "") -> tuple[Any, list[UserError]]:
             text = OmegaConf.to_container(node, resolve=False)[key]
             problems.append(UserError(where, f"{text!r} cannot be resolved ({_one_line(error)})", "an interpolation of a key that exists"))
     return (list(values.values()) if OmegaConf.is_list(node) else values), problems
+
+
+def _read(values: dict[str, Any], cwd: Path, unchosen: set[str]) -> tuple[Recipe | None, list[UserError]]:
+    """The recipe and what is wrong with it; groups whose file does not exist are not judged by their default."""
+    reader = RecipeReader(cwd)
+    if unchosen:
+        kinds = typing.get_type_hints(Recipe)
+        for group in [group for group in GROUPS if group not in unchosen]:
+            reader.section(kinds[group], values.get(group), group)
+        return None, reader.problems
+    if not values.get("out"):
+        values["out"] = _default_out(values)
+    return reader.section(Recipe, values), reader.problems
 
 
 def _default_out(values: dict[str, Any]) -> str:

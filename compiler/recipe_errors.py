@@ -25,12 +25,12 @@ class RecipeError(UserError):
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """The known word that `word` was most likely meant to be, or None."""
     known = list(known)
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.85)
+    if close:
+        return close[0]
     by_last_part = {name.rsplit(".", 1)[-1]: name for name in known}
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
-    if not close:
-        close = difflib.get_close_matches(word.rsplit(".", 1)[-1], by_last_part, n=1, cutoff=0.75)
-        close = [by_last_part[name] for name in close]
-    return close[0] if close else None
+    close = difflib.get_close_matches(word.rsplit(".", 1)[-1], by_last_part, n=1, cutoff=0.6)
+    return by_last_part[close[0]] if close else None
 
 
 def unknown_word(where: str, word: str, kind: str, known: Iterable[str], form: str = "{}") -> UserError:

@@ -25,6 +25,8 @@ from .recipe_reader import hint_of, known_keys
 from .recipe_schema import Recipe
 
 GROUPS = ("model", "scenario", "device", "train", "quantization")
+CONFIG_ONLY = ("train.alpha",)
+"""keys that configurations may use but no recipe has: train.scale = alpha / rank is what is kept"""
 KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*")
 
 
@@ -36,6 +38,10 @@ class Overrides:
     """group -> the name of a file in it, or the path of a YAML file"""
     values: tuple[tuple[str, Any], ...]
     """(dotted key, plain value), in the order typed"""
+
+    def without_groups(self, dropped: set[str]) -> Overrides:
+        """The same, but for these groups the default stays chosen."""
+        return Overrides({group: choice for group, choice in self.groups.items() if group not in dropped}, self.values)
 
 
 def quoted_override(key: str, text: str) -> str:
@@ -68,9 +74,16 @@ def _key_and_value(word: str) -> tuple[str, Any]:
     if key[0] in "+~":
         bare = key.lstrip("+~")
         raise UserError(word, f"nothing can be added to or taken out of a recipe ({key[0]})", "KEY=VALUE", f"{bare}={text}")
-    if "@" in key or not KEY.fullmatch(key) or not (key in GROUPS or hint_of(Recipe, key)):
-        raise unknown_word(key, key, "key", known_keys(Recipe), "{}=" + text)
+    if not KEY.fullmatch(key) or not (key in GROUPS or key in CONFIG_ONLY or hint_of(Recipe, key)):
+        raise unknown_word(key, key, "key", _keys_near(key), "{}=" + text)
     return key, _value(key, text, _parse(key, text))
+
+
+def _keys_near(key: str) -> list[str]:
+    """The keys of the section that was meant, or all keys where there is no such section."""
+    known = [*known_keys(Recipe), *CONFIG_ONLY]
+    section = key.split(".")[0] + "."
+    return [name for name in known if name.startswith(section)] or [*GROUPS, *known]
 
 
 def _parse(key: str, text: str) -> Override:

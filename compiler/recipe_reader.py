@@ -111,8 +111,8 @@ class RecipeReader:
 
     def _open_section(self, kind: type, value: Any, key: str) -> dict[str, Any]:
         """Checked like `kind`, but only the keys that were given are kept: the rest stays to whoever fills them in."""
-        self.section(kind, value, key)
-        return dict(value) if isinstance(value, Mapping) else {}
+        built = self.section(kind, value, key)
+        return {} if built is None else {name: plain(getattr(built, name)) for name in value}
 
     def convert(self, hint: Any, value: Any, key: str) -> Any:
         """`value` as the declared type, or UserError."""
@@ -139,6 +139,17 @@ class RecipeReader:
         if not text:
             raise UserError(key, "is empty", "a path")
         return Path(os.path.normpath(self.directory / Path(text).expanduser()))
+
+
+def plain(value: Any) -> Any:
+    """Dataclasses, tuples and paths as the dicts, lists and strings that YAML and JSON have."""
+    if dataclasses.is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return str(value) if isinstance(value, Path) else value
 
 
 def describe(hint: Any) -> str:
@@ -193,6 +204,8 @@ def _float(value: Any, key: str) -> float:
 
 def _text(value: Any, key: str) -> str:
     if isinstance(value, str):
+        if any("\ud800" <= sign <= "\udfff" for sign in value):
+            raise UserError(key, f"{ascii(value)} holds bytes that are not UTF-8", "a text in UTF-8")
         return value
     found = f"{value!r} is a {type(value).__name__} and not a text"
     raise UserError(key, found, describe(str), f'quotes around it, as in {key.rsplit(".", 1)[-1]}: "{value}"')

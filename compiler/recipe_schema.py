@@ -16,6 +16,7 @@ from ..runtime.errors import UserError
 from .cpu_targets import CPUS_WITH_SVE, features_of_x86_cpu, known_features
 from .recipe_errors import unknown_word
 from .recipe_fields import Checked, Pattern, Range, setting
+from .recipe_reader import plain
 
 SHARE = Range(at_least=0, at_most=1)
 CELSIUS = Range(at_least=0, at_most=120)
@@ -296,14 +297,3 @@ class Recipe(Checked):
             document["model"]["source"]["path"] = self.model.source.path.name
         document["scenario"]["template"] = Path(self.scenario.template).name
         return document
-
-
-def plain(value: Any) -> Any:
-    """Dataclasses, tuples and paths as the dicts, lists and strings that YAML and JSON have."""
-    if dataclasses.is_dataclass(value):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    return str(value) if isinstance(value, Path) else value
