@@ -111,10 +111,26 @@ class GgufFile:
             raise UserError(str(self.path), f"has no tensor {name!r}", remedy="use the model that the bundle was compiled for")
         return self.tensors[name]
 
+    def row_chunks(self, name: str, chunk_bytes: int = 1 << 20) -> Iterator[np.ndarray]:
+        """The tensor's rows a few at a time, each a writable copy u8 [rows, row_bytes]; read, not mapped, so they
+        do not stay resident."""
+        info = self.tensor(name)
+        row_bytes = info.row_bytes
+        rows_left, step = (info.n_bytes // row_bytes if row_bytes else 0), max(1, chunk_bytes // max(1, row_bytes))
+        with self.path.open("rb") as file:
+            file.seek(info.offset)
+            while rows_left:
+                rows = min(step, rows_left)
+                chunk = np.fromfile(file, np.uint8, rows * row_bytes)
+                if chunk.nbytes != rows * row_bytes:
+                    raise UserError(str(self.path), f"shrank while tensor {name!r} was read", remedy="fetch the model file again")
+                yield chunk.reshape(rows, row_bytes)
+                rows_left -= rows
+
     def source(self, name: str) -> TensorSource:
         """The tensor as it is, for writing it into another file."""
         info = self.tensor(name)
-        return TensorSource(name, info.shape, info.type_name, lambda: self.data(name))
+        return TensorSource(name, info.shape, info.type_name, lambda: self.row_chunks(name))
 
 
 class _HeaderReader:
@@ -282,7 +298,17 @@ def _padded(n_bytes: int, alignment: int) -> int:
 
 
 def encode_header(fields: Mapping[str, Field], tensors: Sequence[TensorSource], alignment: int) -> bytes:
-    """Everything before the padding that precedes the data; tensors lie in the order given, without gaps."""
+    """Everything before the data, padding included; tensors lie in the order given, without gaps."""
+    header = _encode_entries(with_alignment(fields, alignment), tensors, alignment)
+    return header + bytes(-len(header) % alignment)
+
+
+def header_entry_bytes(fields: Mapping[str, Field], tensors: Sequence[TensorSource], alignment: int) -> int:
+    """Bytes of the header before its padding."""
+    return len(_encode_entries(with_alignment(fields, alignment), tensors, alignment))
+
+
+def _encode_entries(fields: Mapping[str, Field], tensors: Sequence[TensorSource], alignment: int) -> bytes:
     parts = [MAGIC, struct.pack("<IQQ", VERSION, len(tensors), len(fields))]
     parts += [encode_string(key) + field.encode() for key, field in fields.items()]
     offset = 0
@@ -301,11 +327,8 @@ def with_alignment(fields: Mapping[str, Field], alignment: int) -> dict[str, Fie
     return {**fields, ALIGNMENT_KEY: Field("u32", alignment)}
 
 
-def gguf_pieces(fields: Mapping[str, Field], tensors: Sequence[TensorSource], alignment: int) -> Iterator[Buffer]:
-    """The file as a stream of buffers, a tensor's bytes being asked for only when their turn has come."""
-    header = encode_header(with_alignment(fields, alignment), tensors, alignment)
-    yield header
-    yield bytes(-len(header) % alignment)
+def tensor_pieces(tensors: Iterable[TensorSource], alignment: int) -> Iterator[memoryview]:
+    """What follows the header, as a stream; a tensor's bytes are asked for only when their turn has come."""
     for tensor in tensors:
         written = 0
         for piece in _pieces_of(tensor.read()):
@@ -313,7 +336,7 @@ def gguf_pieces(fields: Mapping[str, Field], tensors: Sequence[TensorSource], al
             yield piece
         if written != tensor.n_bytes:
             raise ValueError(f"tensor {tensor.name!r} gave {written} bytes, its shape and type need {tensor.n_bytes}")
-        yield bytes(-written % alignment)
+        yield memoryview(bytes(-written % alignment))
 
 
 def _pieces_of(data: Union[Buffer, Iterable[Buffer]]) -> Iterator[memoryview]:
@@ -324,8 +347,8 @@ def _pieces_of(data: Union[Buffer, Iterable[Buffer]]) -> Iterator[memoryview]:
 
 def gguf_size_bytes(fields: Mapping[str, Field], tensors: Sequence[TensorSource], alignment: int) -> int:
     """Bytes of the file that write_gguf would make, known before it is made."""
-    header = encode_header(with_alignment(fields, alignment), tensors, alignment)
-    return _padded(len(header), alignment) + sum(_padded(tensor.n_bytes, alignment) for tensor in tensors)
+    data_bytes = sum(_padded(tensor.n_bytes, alignment) for tensor in tensors)
+    return len(encode_header(fields, tensors, alignment)) + data_bytes
 
 
 def write_gguf(path: str | os.PathLike[str], fields: Mapping[str, Field], tensors: Iterable[TensorSource],
@@ -336,6 +359,7 @@ def write_gguf(path: str | os.PathLike[str], fields: Mapping[str, Field], tensor
     """
     tensors = list(tensors)
     with DurableFile(path, expected_bytes=gguf_size_bytes(fields, tensors, alignment)) as file:
-        for piece in gguf_pieces(fields, tensors, alignment):
+        file.write(encode_header(fields, tensors, alignment))
+        for piece in tensor_pieces(tensors, alignment):
             file.write(piece)
     return file.size_bytes
