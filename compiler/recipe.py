@@ -8,14 +8,20 @@ first mistake.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.resources
 import typing
 from pathlib import Path
-from typing import Any, Sequence
+from typing import Any, Iterator, Sequence
 
+import hydra
 import yaml
-from hydra import compose, initialize_config_dir
+from hydra import compose
+from hydra._internal.hydra import Hydra
+from hydra._internal.utils import create_config_search_path
+from hydra.core.config_search_path import ConfigSearchPath
 from hydra.errors import HydraException
+from hydra.initialize import get_gh_backup, restore_gh_from_backup
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -52,8 +58,7 @@ def load_recipe(overrides: Sequence[str] = (), config_dirs: Sequence[Path | str]
     unknown = _unknown_choices(chosen, folders, cwd)
     chosen = chosen.without_groups({problem.where for problem in unknown})
     config = _compose(chosen, folders, cwd)  # 2. compose the chosen files
-    for key, value in chosen.values:  # 3. apply the values in the order typed
-        OmegaConf.update(config, key, value, force_add=True)
+    problems += _apply(chosen, config)  # 3. apply the values in the order typed
     scale_given = OmegaConf.select(config, "train.scale", throw_on_missing=False) is not None
     config = OmegaConf.merge(declared_defaults(Recipe), config)  # 4. fill in the declared defaults
     values, broken = _resolve(config)  # 5. resolve every interpolation now
@@ -121,18 +126,49 @@ def _unknown_choices(chosen: Overrides, folders: list[Path], cwd: Path) -> list[
 def _compose(chosen: Overrides, folders: list[Path], cwd: Path) -> DictConfig:
     """What the chosen YAML files say together, without the values from the command line."""
     register_machine_resolver()
-    words = [f"{group}={'null' if _is_path(choice) else choice}" for group, choice in chosen.groups.items()]
-    paths = ",".join('"file://' + str(folder).replace('"', '\\"') + '"' for folder in folders[1:])
+    words = [f"{group}={choice}" for group, choice in chosen.groups.items() if not _is_path(choice)]
+    search_path = create_config_search_path(None)
+    for folder in folders:
+        search_path.prepend("mft", f"file://{folder}", anchor="schema")  # Hydra wants its schemas last
     try:
-        with initialize_config_dir(str(folders[0]), job_name="mft", version_base="1.3"):
-            config = compose("config", overrides=[f"hydra.searchpath=[{paths}]", *words])
+        with _hydra_of(search_path):
+            config = compose("config", overrides=words)
         OmegaConf.set_struct(config, False)
         for group, choice in chosen.groups.items():
             if _is_path(choice):
                 config[group] = OmegaConf.load(cwd / Path(choice).expanduser())
     except (HydraException, OmegaConfBaseException, yaml.YAMLError, UnicodeDecodeError) as error:
         raise RecipeError([UserError("configuration", _one_line(error), remedy="mend the YAML file that is named")]) from None
+    odd = [group for group in GROUPS if not isinstance(config.get(group), DictConfig)]
+    if odd:
+        raise RecipeError([UserError(group, "the chosen file is no section", "lines of the form KEY: VALUE") for group in odd])
     return config
+
+
+def _apply(chosen: Overrides, config: DictConfig) -> list[UserError]:
+    """Set the values from the command line."""
+    problems = []
+    for key, value in chosen.values:
+        try:
+            OmegaConf.update(config, key, value, force_add=True)
+        except OmegaConfBaseException as error:
+            problems.append(UserError(key, f"{value!r} cannot be set ({_one_line(error)})"))
+    return problems
+
+
+@contextlib.contextmanager
+def _hydra_of(search_path: ConfigSearchPath) -> Iterator[None]:
+    """Hydra's compose API over these folders only.
+
+    initialize_config_dir() takes one folder, and what `hydra.searchpath` adds comes after it; here own files come first.
+    """
+    backup = get_gh_backup()
+    hydra.version.setbase("1.3")
+    Hydra.create_main_hydra2("mft", search_path)
+    try:
+        yield
+    finally:
+        restore_gh_from_backup(backup)
 
 
 def _alpha_to_scale(train: Any, scale_given: bool) -> list[UserError]:
