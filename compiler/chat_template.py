@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from typing import Any
 
-from ..runtime.chat_format import END, GENERATE, LAST_ASSISTANT, START, TEXT_RULES, ChatFormat, turn_slots
+from ..runtime.chat_format import ASSISTANT_SLOTS, END, GENERATE, LAST_ASSISTANT, START, TEXT_RULES, ChatFormat, turn_slots
 from ..runtime.errors import UserError
 from ..runtime.message import Message
 from ..runtime.tokenizer import Tokenizer
@@ -40,14 +40,19 @@ def compile_chat_format(metadata: Mapping[str, Any], tokenizer: Tokenizer, where
     texts = _token_texts(metadata, control)
     template = JinjaTemplate(source, texts, where)
     usual = usual_joints(template, where)
-    _check_answer_prompt(usual, where)
-    joints = usual | unusual_joints(template, usual)
+    assistant_start = _assistant_start(usual, where)
+    joints = {
+        pair: text
+        for pair, text in (usual | unusual_joints(template, usual)).items()
+        if pair[1] not in ASSISTANT_SLOTS or text.endswith(assistant_start)
+    }
     rules = _find_text_rules(template, joints, where)
     contradicted = contradicted_pairs(template, usual, joints, rules, where)
     joints = {pair: text for pair, text in joints.items() if pair not in contradicted and {*pair} <= {START, END, GENERATE, *rules}}
     chat = ChatFormat(
         between=_as_table(joints),
         text_rules=rules,
+        assistant_start=assistant_start,
         assistant_end=(assistant_end := _assistant_end(joints, control, where)),
         stop_token_ids=_stop_token_ids(assistant_end, control, tokenizer, where),
         bos_token_id=_bos_to_prepend(joints, control, texts.get("bos_token", ""), where),
@@ -172,11 +177,13 @@ def _examples_of_slots(joints: Joints) -> Iterable[tuple[str, tuple[str, ...], i
                 return
 
 
-def _check_answer_prompt(joints: Joints, where: str) -> None:
-    """What asks for an answer must be what stood before the answers that were learned."""
-    asked, learned = joints[("user", GENERATE)], joints[("user", LAST_ASSISTANT)]
-    if asked != learned:
+def _assistant_start(usual: Joints, where: str) -> str:
+    """What the model itself says before its answer: the learned text goes on where the text that asks for an answer ends."""
+    asked, learned = usual[("user", GENERATE)], usual[("user", LAST_ASSISTANT)]
+    start = learned[len(asked) :]
+    if not learned.startswith(asked) or not usual[("user", "assistant")].endswith(start):
         raise _not_representable(where, ("user", "assistant"), f"it asks for an answer with {asked!r} but writes {learned!r} before one")
+    return start
 
 
 def _assistant_end(joints: Joints, control: ControlTokens, where: str) -> str:
@@ -188,7 +195,7 @@ def _assistant_end(joints: Joints, control: ControlTokens, where: str) -> str:
     start, negative_length = min(places)
     end = after[: start - negative_length]
     for (slot, following), text in joints.items():
-        if slot in ("assistant", LAST_ASSISTANT) and not text.startswith(end):
+        if slot in ASSISTANT_SLOTS and not text.startswith(end):
             raise _not_representable(where, (slot, following), f"the answer is followed by {text!r} and not by {end!r}")
     return end
 

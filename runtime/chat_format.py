@@ -21,6 +21,7 @@ from .tokenizer import Tokenizer
 START, END, GENERATE = "start", "end", "generate"
 LAST_ASSISTANT = "last_assistant"
 """An assistant turn that ends the conversation: some templates write it differently from the earlier ones."""
+ASSISTANT_SLOTS = ("assistant", LAST_ASSISTANT)
 SLOTS = (*ROLES, LAST_ASSISTANT)
 
 TEXT_RULES = {
@@ -49,7 +50,8 @@ class RenderedText:
 
     text: str
     label_spans: tuple[tuple[int, int], ...]
-    """Half-open character ranges to be learned: one for each trained assistant turn, its end token included."""
+    """Half-open character ranges to be learned: one for each trained assistant turn, from where the model
+    speaks to its end token."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,9 @@ class ChatFormat:
     `start` stands before the first turn, `end` and `generate` (the assistant is to speak) after the last."""
     text_rules: Mapping[str, str]
     """For each slot, a key of TEXT_RULES."""
+    assistant_start: str
+    """What the model must say before its answer's text (a blank in some templates, mostly nothing): the end of every text
+    before an assistant turn, and not part of the prompt that asks for an answer."""
     assistant_end: str
     """What the model must say to end its turn: every text after an assistant turn begins with it."""
     stop_token_ids: tuple[int, ...]
@@ -92,10 +97,12 @@ class ChatFormat:
             raise UserError("chat format", f"unknown text rule {unknown!r}", allowed=", ".join(TEXT_RULES))
         if not self.assistant_end or not self.stop_token_ids:
             raise UserError("chat format", "has no token that ends the assistant's turn", remedy="compile the bundle again")
-        for slot in ("assistant", LAST_ASSISTANT):
-            for text in self.between.get(slot, {}).values():
-                if not text.startswith(self.assistant_end):
+        for slot, row in self.between.items():
+            for following, text in row.items():
+                if slot in ASSISTANT_SLOTS and not text.startswith(self.assistant_end):
                     raise UserError("chat format", f"an assistant turn is not followed by {self.assistant_end!r}")
+                if following in ASSISTANT_SLOTS and not text.endswith(self.assistant_start):
+                    raise UserError("chat format", f"an assistant turn does not begin with {self.assistant_start!r}")
 
     @property
     def supports_system(self) -> bool:
@@ -126,7 +133,7 @@ class ChatFormat:
             text = TEXT_RULES[self.text_rules[slots[index + 1]]](message.text)
             joint = self._joint(slots, index + 1)
             if message.role == "assistant" and (label_turns is None or index - shift in label_turns):
-                spans.append((position, position + len(text) + len(self.assistant_end)))
+                spans.append((position - len(self.assistant_start), position + len(text) + len(self.assistant_end)))
             pieces += (text, joint)
             position += len(text) + len(joint)
         return RenderedText("".join(pieces), tuple(spans))
@@ -160,6 +167,7 @@ class ChatFormat:
         """For scenario.json; `from_dict` reads it back."""
         return {
             "assistant_end": self.assistant_end,
+            "assistant_start": self.assistant_start,
             "between": {slot: dict(row) for slot, row in self.between.items()},
             "bos_token_id": self.bos_token_id,
             "default_system": self.default_system,
