@@ -1,0 +1,44 @@
+"""The register tile that every matrix product is made of.
+
+In:  tile sizes.
+Out: an inline piece for a TIR function.
+"""
+
+from __future__ import annotations
+
+from typing import Callable
+
+import tvm
+from tvm.script import tirx as T
+
+
+def register_tile(rows: int, columns: int, lanes: int) -> Callable:
+    """Inline piece tile(a, b, put, i0, r0, length, j0): a [rows × columns] block of a product, summed in registers.
+
+    put(i, j, Σ a(i, r) · b(r, j)) for i in [i0, i0 + rows), j in [j0, j0 + columns), summed over r in [r0, r0 + length) in that order: the
+    result does not depend on how tiles are spread over threads.
+    """
+
+    @T.inline
+    def tile(a, b, put, i0, r0, length, j0):
+        acc = T.alloc_buffer((rows, columns), "float32", scope="local")
+        for i in T.unroll(rows):
+            for jv in T.unroll(columns // lanes):
+                for j in T.vectorized(lanes):
+                    acc[i, jv * lanes + j] = T.float32(0)
+        for r in range(length):
+            for i in T.unroll(rows):
+                for jv in T.unroll(columns // lanes):
+                    for j in T.vectorized(lanes):
+                        acc[i, jv * lanes + j] += a(i0 + i, r0 + r) * b(r0 + r, j0 + jv * lanes + j)
+        for i in T.unroll(rows):
+            for jv in T.unroll(columns // lanes):
+                for j in T.vectorized(lanes):
+                    put(i0 + i, j0 + jv * lanes + j, acc[i, jv * lanes + j])
+
+    return tile
+
+
+def named(func: tvm.tirx.PrimFunc, name: str) -> tvm.tirx.PrimFunc:
+    """`func` under its symbol in the kernel library; its buffers never overlap."""
+    return func.with_attr("global_symbol", name).with_attr("tirx.noalias", True)
