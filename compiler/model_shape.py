@@ -40,9 +40,10 @@ _NEUTRAL_VALUES: Mapping[str, tuple[Any, ...]] = {
     "logit_scale": (0.0, 1.0),
     "rope.scaling.factor": (0.0, 1.0),
     "rope.scaling.finetuned": (False,),
-    "rope.scaling.type": ("none",),
+    "rope.scaling.type": ("none", "linear"),
 }
-"""Keys that a converter may write although they change nothing, with the values that change nothing."""
+"""Keys that a converter may write although they change nothing, with the values that change nothing (a linear scaling does
+so with the factor 1, and the factor has its own line)."""
 
 
 @dataclass(frozen=True)
