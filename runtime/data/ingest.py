@@ -1,0 +1,274 @@
+"""Files to a training cache, in one streaming pass.
+
+In:  paths, the Scenario, tokenizer and chat format of the bundle, and the workspace's cache folder.
+Out: IngestReport; the cache file is written at the very end, so a run that stops leaves nothing behind.
+Numbered: 1 list the sources, 2 fingerprint, 3 re-use, 4 read, judge, split and store batch by batch, 5 accept or stop, 6 write.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Callable, Iterator, Mapping, Sequence
+
+from .. import __version__
+from ..chat_format import ChatFormat
+from ..durable import canonical_json, storage_errors
+from ..errors import UserError
+from ..message import Conversation
+from ..tokenizer import Tokenizer
+from .cache import CacheWriter, TrainingCache
+from .found import Quarantined, excerpt
+from .reading import ReadOptions, Reading
+from .report import IngestReport
+from .rules import RuleEngine, Verdict
+from .scenario import Scenario
+from .sources import Source, expand, total_bytes
+from .windows import Splitter
+
+DATA_VERSION = 1
+"""Raised whenever the same input would give other samples."""
+BATCH_CHARS = 400_000
+BATCH_RECORDS = 4_000
+HELDOUT_FEWEST = 10
+"""With fewer conversations than this none is held out."""
+_PROBE = "The quick brown fox, 12345.67! 你好，世界。\n\tdef f(x): return x**2  # ünïcødé — ½ 🙂👩‍👩‍👧 Привет العربية ไทย 한국어"
+
+
+@dataclass(frozen=True)
+class IngestOptions:
+    """What the user may set for one run."""
+
+    read: ReadOptions = field(default_factory=ReadOptions)
+    """format, encoding, columns, me"""
+    max_drop_share: float | None = None
+    """overrides the scenario's; 1 accepts any loss deliberately"""
+    model: Mapping[str, Any] = field(default_factory=dict)
+    """the model's structure and the bundle's id, kept in the cache; "tokenizer_sha256" goes into the fingerprint"""
+    train: Mapping[str, Any] = field(default_factory=dict)
+    """the recipe's train settings, kept in the cache"""
+    progress: Callable[[int, int, int], None] | None = None
+    """called now and then with (records, bytes read, bytes in all)"""
+
+
+def ingest(paths: Sequence[str | Path], scenario: Scenario, tokenizer: Tokenizer, chat: ChatFormat, cache_dir: str | Path,
+           options: IngestOptions | None = None) -> IngestReport:
+    """Read the paths into a training cache under cache_dir. UserError, with nothing written, when that cannot be done."""
+    options = options or IngestOptions()
+    sources = expand(paths)
+    fingerprint = fingerprint_of(sources, scenario, tokenizer, options)
+    path = Path(cache_dir) / f"{fingerprint[:16]}.mftcache"
+    limit = scenario.max_drop_share if options.max_drop_share is None else options.max_drop_share
+    report = _reusable(path, fingerprint, options)
+    if report is None:
+        run = _Run(scenario, tokenizer, chat, _existing_parent(path), options)
+        try:
+            run.read(sources)
+            _accept(run.report, limit)
+            run.report.fingerprint, run.report.cache = fingerprint, str(path)
+            run.write(path, sources)
+            report = run.report
+        finally:
+            run.close()
+    else:
+        _accept(report, limit)
+    return report
+
+
+def fingerprint_of(sources: Sequence[Source], scenario: Scenario, tokenizer: Tokenizer, options: IngestOptions) -> str:
+    """Hash over whatever decides the samples: contents, rules and settings, tokenizer, chat format, versions."""
+    decides = {
+        "data_version": DATA_VERSION, "tool": __version__,
+        "sources": [[Path(source.member or source.path).name, source.sha256()] for source in sources],
+        "scenario": {**scenario.to_json(), "max_drop_share": None, "decode_tokens": None, "epochs": None},
+        "read": options.read.as_json(),
+        "tokenizer": [tokenizer.vocab_size, tokenizer.special_tokens, tokenizer.encode(_PROBE), options.model.get("tokenizer_sha256")],
+    }
+    return hashlib.sha256(canonical_json(decides)).hexdigest()
+
+
+def _reusable(path: Path, fingerprint: str, options: IngestOptions) -> IngestReport | None:
+    """The report of an intact cache of the same fingerprint and settings; None: build it."""
+    if not path.exists():
+        return None
+    try:
+        cache = TrainingCache.load(path)
+    except UserError:
+        return None  # damaged or of another version: it is written anew
+    if (cache.fingerprint, cache.header["model"], cache.header["train"]) != (fingerprint, dict(options.model), dict(options.train)):
+        return None
+    return replace(IngestReport.from_json(cache.report), reused=True, cache=str(path))
+
+
+def _existing_parent(path: Path) -> Path:
+    """The nearest folder that is there: temporary files go to the volume that will be written to."""
+    return next(parent for parent in path.absolute().parents if parent.is_dir())
+
+
+def _accept(report: IngestReport, max_drop_share: float) -> None:
+    """Stop when nothing is left, or when most was dropped and nobody said that this is all right."""
+    reasons = ", ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in report.dropped.most_common())
+    if not report.records:
+        raise UserError(_names(report), "is empty: no conversation, row or note is in it", remedy="name files with text in them")
+    answers = report.records - report.dropped["no_assistant_turn"]
+    if not answers:
+        raise UserError(_names(report), "has no assistant turn: nobody answers in it, so there is nothing to learn",
+                        remedy="give the answers the role assistant, or name the speaker to learn with --me")
+    if report.dropped_share > max_drop_share:
+        raise UserError(_names(report), f"{_stop_words(report)} ({reasons} of {report.records:,})",
+                        f"at most {max_drop_share:.0%} of the records dropped",
+                        "look at --report FILE.html, then mend the data, or go on deliberately with --max-drop-share 1")
+    if not report.windows:
+        raise UserError(_names(report), f"nothing is left to learn ({reasons} of {report.records:,})", remedy="look at the rules of the scenario")
+
+
+def _stop_words(report: IngestReport) -> str:
+    reason, count = report.dropped.most_common(1)[0]
+    words = {"duplicate": "are duplicates", "near_duplicate": "are near duplicates"}.get(reason, f"were dropped as {reason.replace('_', ' ')}")
+    return f"{count:,} of its {report.records:,} dialogues {words}"
+
+
+def _names(report: IngestReport) -> str:
+    names = [entry.name for entry in report.files]
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more" if names else "the data"
+
+
+class _Run:
+    """One pass over the sources."""
+
+    def __init__(self, scenario: Scenario, tokenizer: Tokenizer, chat: ChatFormat, spool_dir: Path, options: IngestOptions) -> None:
+        self.report = IngestReport()
+        self._scenario, self._options = scenario, options
+        self._splitter = Splitter(scenario, tokenizer, chat)
+        with storage_errors(spool_dir):
+            self._rules = RuleEngine(scenario, tokenizer.special_tokens, spool_dir)
+            self._writer = CacheWriter(spool_dir)
+        self._spool_dir = spool_dir
+        self._source_numbers: dict[str, int] = {}
+        self._heldout_records = 0
+        self._smallest_key: tuple[int, int] = (1 << 64, -1)
+        self._judged = 0
+
+    def read(self, sources: Sequence[Source]) -> None:
+        """Everything up to the decision whether to write."""
+        self._source_numbers = {source.name: number for number, source in enumerate(sources)}
+        reading = Reading(sources, self._scenario, self._options.read, self.report)
+        in_all = total_bytes(sources)
+        with storage_errors(self._spool_dir):
+            for batch in batches(reading.items()):
+                self._take(batch)
+                if self._options.progress:
+                    self._options.progress(self.report.records, reading.bytes_read, in_all)
+        self.report.languages = self._rules.letters
+        self.report.prompts_trimmed = self._splitter.prompts_trimmed
+
+    def _take(self, batch: list[Conversation | Quarantined]) -> None:
+        conversations = [item for item in batch if isinstance(item, Conversation)]
+        for item in batch:
+            if isinstance(item, Quarantined):
+                self._record(item.source)
+                self._drop(item.source, item.line, item.reason, item.detail, item.excerpt)
+        if not conversations:
+            return
+        for verdict, conversation in zip(self._rules.apply(conversations, self._judged), conversations):
+            self._record(conversation.metadata["source"])
+            self._settle(verdict, conversation)
+        self._judged += len(conversations)
+
+    def _record(self, source: str) -> None:
+        self.report.records += 1
+        self._file(source).records += 1
+
+    def _file(self, source: str):
+        return self.report.files[self._source_numbers[source]]
+
+    def _drop(self, source: str, line: int, reason: str, detail: str, text: str) -> None:
+        self.report.dropped[reason] += 1
+        self._file(source).dropped[reason] += 1
+        self._decide(source, line, reason, "dropped", detail, text)
+
+    def _decide(self, source: str, line: int, rule: str, action: str, detail: str, text: str) -> None:
+        decision = {"file": source, "line": line, "rule": rule, "action": action, "detail": detail, "excerpt": text}
+        self._writer.add_line("decisions", decision)
+        self.report.show(rule, decision)
+
+    def _settle(self, verdict: Verdict, original: Conversation) -> None:
+        """Store a kept conversation's samples, or say why there are none."""
+        source, line = original.metadata["source"], original.metadata["line"]
+        samples = []
+        if verdict.conversation is not None:
+            try:
+                samples = self._splitter.samples(verdict.conversation)
+                if not samples:
+                    verdict.drop("no_label", "no token of it is to be learned", original.messages[0].text)
+            except UserError as error:
+                verdict.drop("chat_template", str(error), original.messages[0].text)
+        for decision in verdict.decisions:
+            if decision.action == "dropped":
+                self._drop(source, line, decision.rule, decision.detail, decision.excerpt)
+            elif verdict.conversation is not None:
+                (self.report.redacted if decision.action == "redacted" else self.report.turns_removed)[decision.rule] += 1
+                self._decide(source, line, decision.rule, decision.action, decision.detail, decision.excerpt)
+        if verdict.conversation is not None:
+            self._keep(verdict, samples, source, line)
+
+    def _keep(self, verdict: Verdict, samples: list, source: str, line: int) -> None:
+        record = self.report.kept
+        heldout = verdict.key < self._scenario.heldout_share * 2**64
+        self._heldout_records += heldout
+        self._smallest_key = min(self._smallest_key, (verdict.key, record))
+        self.report.kept += 1
+        self._file(source).kept += 1
+        for sample in samples:
+            self._writer.add(sample.token_ids, sample.label_mask, record, self._source_numbers[source], line, heldout)
+            self.report.count_sample(len(sample.token_ids), int(sample.label_mask.sum()))
+            self.report.heldout_windows += heldout
+        conversation = verdict.conversation
+        if "pair" in conversation.metadata:
+            self._writer.add_line("pairs", {"record": record, **conversation.metadata["pair"]})
+        text = " | ".join(f"{message.role}: {excerpt(message.text)}" for message in conversation.messages[:6])
+        notes = {key: conversation.metadata[key] for key in ("title", "author") if conversation.metadata.get(key)}
+        self.report.show("kept", {"file": source, "line": line, "excerpt": text, "heldout": heldout, **notes})
+
+    def _heldout_override(self) -> set[int] | None:
+        """Correct the hash's choice at its edges: none of fewer than ten, at least one of more, never all."""
+        kept, heldout = self.report.kept, self._heldout_records
+        if kept < HELDOUT_FEWEST or self._scenario.heldout_share == 0:
+            return set() if heldout else None
+        if heldout == 0 or heldout == kept:
+            return {self._smallest_key[1]}
+        return None
+
+    def write(self, path: Path, sources: Sequence[Source]) -> None:
+        """The one moment at which the workspace changes."""
+        override = self._heldout_override()
+        self.report.heldout = len(override) if override is not None else self._heldout_records
+        if override is not None:
+            self.report.heldout_windows = self._writer.windows_of(override)
+        header = {
+            "fingerprint": self.report.fingerprint, "tool": __version__, "data_version": DATA_VERSION, "report": self.report.as_json(),
+            "scenario": self._scenario.to_json(), "model": dict(self._options.model), "train": dict(self._options.train),
+            "sources": [{"name": source.name, "bytes": source.n_bytes} for source in sources],
+        }
+        self._writer.finish(path, header, override)
+
+    def close(self) -> None:
+        self._rules.close()
+        self._writer.close()
+
+
+def batches(items: Iterator[Conversation | Quarantined]) -> Iterator[list[Conversation | Quarantined]]:
+    """Items in order, grouped so that the rules' arrays stay small."""
+    batch: list[Conversation | Quarantined] = []
+    chars = 0
+    for item in items:
+        batch.append(item)
+        if isinstance(item, Conversation):
+            for message in item.messages:
+                chars += len(message.text)
+        if chars >= BATCH_CHARS or len(batch) >= BATCH_RECORDS:
+            yield batch
+            batch, chars = [], 0
+    if batch:
+        yield batch

@@ -1,0 +1,3 @@
+def conversations_of(lines, me, rules, form): 
+    return iter(())
+def mine_of(): pass
