@@ -63,7 +63,7 @@ class AdapterTensors:
         return [np.ascontiguousarray(matrix, dtype="<f4") for name in sorted(self.pairs) for matrix in self.pairs[name]]
 
     def digest(self) -> str:
-        """sha256 over kind, scale, names, shapes and values: equal exactly for adapters that change the model alike."""
+        """sha256 over kind, scale, names, shapes and values."""
         digest = hashlib.sha256(canonical_json(self._description()))
         for matrix in self._matrices():
             digest.update(matrix)

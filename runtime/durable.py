@@ -194,10 +194,12 @@ class DurableFile:
             os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         os.lseek(self._descriptor, 0, os.SEEK_SET)
         head = os.read(self._descriptor, self._head_bytes) if self._head_bytes else b""
-        whole, tail, size_bytes = hashlib.sha256(head), hashlib.sha256(), len(head)
+        tail, size_bytes = hashlib.sha256(), len(head)
+        whole = hashlib.sha256(head) if head else tail
         while piece := os.read(self._descriptor, READ_CHUNK_BYTES):
-            whole.update(piece)
             tail.update(piece)
+            if whole is not tail:
+                whole.update(piece)
             size_bytes += len(piece)
         if (head, size_bytes, tail.digest()) != (self._head, self.size_bytes, self._tail.digest()):
             raise UserError(str(self.path), "the storage gave back other bytes than were written to it",

@@ -9,6 +9,7 @@ Shapes are row-major as in numpy: GGUF stores them the other way round.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 from dataclasses import dataclass
@@ -72,6 +73,14 @@ class TensorSource:
         return tensor_bytes(self.shape, self.type_name)
 
 
+@contextlib.contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(str(path), f"cannot be read ({error.strerror or error})", remedy="check the path and its permissions") from None
+
+
 class GgufFile:
     """An opened and validated GGUF file; its tensors are mapped on first use, read-only."""
 
@@ -87,19 +96,17 @@ class GgufFile:
     def open(cls, path: str | os.PathLike[str]) -> "GgufFile":
         """Validate the whole header against the file's size; UserError says what is wrong with the file."""
         path = Path(path)
-        try:
-            with path.open("rb") as file:
-                return _parse(path, file, os.fstat(file.fileno()).st_size)
-        except OSError as error:
-            raise UserError(str(path), f"cannot be read ({error.strerror or error})", remedy="check the path and its permissions") from None
+        with _readable(path), path.open("rb") as file:
+            return _parse(path, file, os.fstat(file.fileno()).st_size)
 
     @cached_property
     def _mapped(self) -> np.memmap:
-        size_bytes = self.path.stat().st_size
-        if size_bytes != self.size_bytes:
-            raise UserError(str(self.path), f"changed while it was open: {self.size_bytes} bytes then, {size_bytes} now",
-                            remedy="run the command again")
-        return np.memmap(self.path, dtype=np.uint8, mode="r")
+        with _readable(self.path):
+            size_bytes = self.path.stat().st_size
+            if size_bytes != self.size_bytes:
+                raise UserError(str(self.path), f"changed while it was open: {self.size_bytes} bytes then, {size_bytes} now",
+                                remedy="run the command again")
+            return np.memmap(self.path, dtype=np.uint8, mode="r")
 
     def data(self, name: str) -> np.ndarray:
         """The tensor's bytes: a read-only view u8 [n_bytes] of the mapped file."""
@@ -117,7 +124,7 @@ class GgufFile:
         info = self.tensor(name)
         row_bytes = info.row_bytes
         rows_left, step = (info.n_bytes // row_bytes if row_bytes else 0), max(1, chunk_bytes // max(1, row_bytes))
-        with self.path.open("rb") as file:
+        with _readable(self.path), self.path.open("rb") as file:
             file.seek(info.offset)
             while rows_left:
                 rows = min(step, rows_left)

@@ -27,6 +27,8 @@ from .gguf_types import Field
 from .version_block import VersionBlock, fields_with_block
 
 LIFTED_TYPE = "Q8_0"
+LIFT_CHUNK_BYTES = 1 << 18
+"""of stored rows; dequantized, with the update and the sum, they take some forty times as much"""
 UNQUANTIZED_TYPES = ("F32", "F16")
 """adapted tensors of these types stay what they are"""
 FILE_TYPE_KEY, FILE_TYPE_MOSTLY_Q8_0 = "general.file_type", 7
@@ -148,7 +150,7 @@ def _lifted_rows(base: GgufFile, name: str, adapter: AdapterTensors, type_name: 
     """quantize(dequantize(W) + scale·B·A) in fp32; [n, row bytes] u8 at a time."""
     a, b = adapter.pairs[name]  # A [R,K] · B [N,R]
     start = 0
-    for rows in base.row_chunks(name):
+    for rows in base.row_chunks(name, LIFT_CHUNK_BYTES):
         update = np.float32(adapter.scale) * (b[start:start + len(rows)] @ a)  # [n,K]
         before = blocks.dequantize(rows, base.tensors[name].type_name)
         wanted = before + update

@@ -1,0 +1,297 @@
+"""The version store: every merged model, where it came from, and which one is current.
+
+In:  a base, a trained adapter and what is known of the run.
+Out: versions/<id>/ with model.gguf, adapter.bin, adapter.json and version.json; versions/current names the one in use.
+"base" is always a valid current version: the bundle's own model. A version appears by one rename and `current` changes
+by another, so a kill leaves the old state or the new one. Pruning removes weights and keeps the record, so a lineage
+never breaks. Whoever changes the store holds the workspace's lock; readers need none.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, Mapping, get_args
+
+from .adapter_tensors import DESCRIPTION_NAME, MATRIX_NAME, AdapterTensors
+from .durable import (
+    TEMPORARY_SUFFIX, make_directory, publish_directory, read_sealed_json, remove, sha256_of_file, write_sealed_json,
+)
+from .errors import UserError
+from .gguf_file import GgufFile
+from .merge import MergeReport, merge_version
+from .version_block import VersionBlock
+
+BASE = "base"
+MODEL_NAME, RECORD_NAME, CURRENT_NAME = "model.gguf", "version.json", "current"
+_ID = re.compile(r"v(\d{4,})")
+Verdict = Literal["unverified", "promote", "warn", "keep"]
+"""keep: the version before it stays in use"""
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version's record."""
+
+    id: str
+    parent: str
+    created_utc: str
+    model_bytes: int
+    model_sha256: str
+    adapter_digest: str
+    data_fingerprint: str
+    steps: int
+    recipe: Mapping[str, Any]
+    verdict: Verdict = "unverified"
+    reasons: tuple[str, ...] = ()
+    scores: Mapping[str, float] | None = None
+    """what verification measured, by name"""
+
+    def __post_init__(self) -> None:
+        if self.verdict not in get_args(Verdict):
+            raise ValueError(f"verdict {self.verdict!r} is not one of {', '.join(get_args(Verdict))}")
+        object.__setattr__(self, "reasons", tuple(self.reasons))
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The store as it is now."""
+
+    current: str
+    versions: tuple[Version, ...]
+    """oldest first"""
+    pruned: frozenset[str]
+    """ids whose weights were removed"""
+    notices: tuple[str, ...]
+    """what is damaged, in sentences"""
+
+    def as_json(self) -> dict[str, Any]:
+        return {"current": self.current, "notices": list(self.notices), "versions": [
+            {"id": version.id, "parent": version.parent, "created": version.created_utc, "bytes": version.model_bytes,
+             "verdict": version.verdict, "reasons": list(version.reasons), "scores": dict(version.scores or {}), "steps": version.steps,
+             "data_fingerprint": version.data_fingerprint, "pruned": version.id in self.pruned} for version in self.versions]}
+
+
+@dataclass(frozen=True)
+class OpenedVersion:
+    """A version whose checksum was verified just now; the base's is the bundle's business."""
+
+    id: str
+    model: GgufFile
+    notices: tuple[str, ...]
+    """why it is not the one that was current, in sentences; show them"""
+
+
+@dataclass(frozen=True)
+class Switch:
+    """What a rollback did."""
+
+    before: str
+    after: str
+    notices: tuple[str, ...]
+
+
+class VersionStore:
+    """The store in `directory`, on top of the bundle's model."""
+
+    def __init__(self, directory: Path, base_model: Path) -> None:
+        self.directory, self.base_model = Path(directory), Path(base_model)
+
+    # --- reading ---------------------------------------------------------------------------------------------------
+
+    def model_path(self, version_id: str) -> Path:
+        return self.base_model if version_id == BASE else self.directory / version_id / MODEL_NAME
+
+    def ids(self) -> list[str]:
+        """Every version ever made, oldest first, pruned and damaged ones included."""
+        if not self.directory.is_dir():
+            return []
+        found = [path.name for path in self.directory.iterdir() if _ID.fullmatch(path.name) and path.is_dir()]
+        return sorted(found, key=lambda name: int(name[1:]))
+
+    def next_id(self) -> str:
+        return f"v{max((int(name[1:]) for name in self.ids()), default=0) + 1:04d}"
+
+    def record(self, version_id: str) -> Version:
+        """UserError when there is no such version or its record is damaged."""
+        self._require_known(version_id)
+        path = self.directory / version_id / RECORD_NAME
+        try:
+            return Version(**read_sealed_json(path))
+        except FileNotFoundError:
+            raise UserError(str(path), "the version's record is missing") from None
+        except (TypeError, ValueError) as error:
+            raise UserError(str(path), f"is not a version's record of this runtime ({error})") from None
+
+    def listing(self) -> Listing:
+        versions, notices = [], []
+        for version_id in self.ids():
+            try:
+                versions.append(self.record(version_id))
+            except UserError as error:
+                notices.append(str(error))
+        current, more = self._current()
+        return Listing(current, tuple(versions), frozenset(v.id for v in versions if self.is_pruned(v.id)), (*notices, *more))
+
+    def current_id(self) -> str:
+        return self._current()[0]
+
+    def is_pruned(self, version_id: str) -> bool:
+        return not self.model_path(version_id).exists()
+
+    def _current(self) -> tuple[str, tuple[str, ...]]:
+        """The current id; when the file that names it is damaged, the newest version that earned its place."""
+        try:
+            return str(read_sealed_json(self.directory / CURRENT_NAME)["current"]), ()
+        except (FileNotFoundError, NotADirectoryError):
+            return BASE, ()
+        except (UserError, KeyError, TypeError):
+            chosen = next(iter(self._promoted()), BASE)
+            return chosen, (f"the file that names the current version is damaged, {chosen} is used",)
+
+    def _promoted(self) -> list[str]:
+        """Ids that may be fallen back to, newest first: promoted, weights there, record intact."""
+        promoted = []
+        for version_id in reversed(self.ids()):
+            try:
+                if self.record(version_id).verdict in ("promote", "warn") and not self.is_pruned(version_id):
+                    promoted.append(version_id)
+            except UserError:
+                continue  # listing() names it
+        return promoted
+
+    def fault(self, version_id: str, thorough: bool = True) -> str:
+        """Why a version cannot be used; empty when it can. Thorough: the whole file's checksum, else only its size and header."""
+        path = self.model_path(version_id)
+        try:
+            record = None if version_id == BASE else self.record(version_id)
+            if record is not None and not path.exists():
+                return "its weights were pruned"
+            GgufFile.open(path)
+            if record is not None and path.stat().st_size != record.model_bytes:
+                return f"has {path.stat().st_size} of {record.model_bytes} bytes"
+            if record is not None and thorough and sha256_of_file(path) != record.model_sha256:
+                return "is damaged: its checksum does not match"
+        except UserError as error:
+            return str(error)
+        except OSError as error:
+            return f"cannot be read ({error.strerror})"
+        return ""
+
+    def _require_known(self, version_id: str) -> None:
+        if version_id != BASE and version_id not in self.ids():
+            raise UserError("version", f"there is no {version_id!r}", ", ".join([BASE, *self.ids()]))
+
+    def open(self, version_id: str | None = None) -> OpenedVersion:
+        """Verify and open a version; without a name the current one, or the newest intact one when that is damaged."""
+        if version_id is not None:
+            self._require_known(version_id)
+            if fault := self.fault(version_id):
+                raise UserError(f"version {version_id}", fault, remedy="choose another one, `versions` lists them")
+            return OpenedVersion(version_id, GgufFile.open(self.model_path(version_id)), ())
+        wanted, notices = self._current()
+        reported = list(notices)
+        for candidate in dict.fromkeys([wanted, *self._promoted(), BASE]):
+            fault = self.fault(candidate)
+            if not fault:
+                if candidate != wanted:
+                    reported.append(f"{candidate} is used instead")
+                return OpenedVersion(candidate, GgufFile.open(self.model_path(candidate)), tuple(reported))
+            reported.append(f"version {candidate} cannot be used: {fault}")
+        raise UserError(str(self.directory), "; ".join(reported), remedy="bring the bundle back to its place")
+
+    # --- changing: the caller holds the workspace's lock ---------------------------------------------------------------
+
+    def add(self, base: GgufFile, adapter: AdapterTensors, block: VersionBlock, recipe: Mapping[str, Any]) -> tuple[Version, MergeReport]:
+        """Merge into a new, not yet verified version; its id is set here, whatever the block says."""
+        block = replace(block, id=self.next_id())
+        make_directory(self.directory)
+        staged = self.directory / f".{block.id}{TEMPORARY_SUFFIX}"
+        remove(staged)
+        make_directory(staged)
+        try:
+            report = merge_version(base, adapter, block, staged / MODEL_NAME)
+            adapter.save(staged)
+            version = Version(block.id, block.parent, block.created_utc, report.size_bytes, report.sha256, report.adapter_digest,
+                              block.data_fingerprint, block.steps, dict(recipe))
+            write_sealed_json(staged / RECORD_NAME, asdict(version))
+            publish_directory(staged, self.directory / block.id)
+        except BaseException:
+            self._drop_staged(staged)
+            raise
+        return version, report
+
+    def _drop_staged(self, staged: Path) -> None:
+        try:
+            remove(staged)
+        except UserError:
+            return  # the first error is the one to report; the next command that takes the lock removes the rest
+
+    def judge(self, version_id: str, verdict: Verdict, reasons: tuple[str, ...], scores: Mapping[str, float]) -> Version:
+        """Record what verification found."""
+        version = replace(self.record(version_id), verdict=verdict, reasons=reasons, scores=dict(scores))
+        write_sealed_json(self.directory / version_id / RECORD_NAME, asdict(version))
+        return version
+
+    def promote(self, version_id: str) -> None:
+        """Make a version current that verification let through."""
+        verdict = self.record(version_id).verdict
+        if verdict not in ("promote", "warn"):
+            raise ValueError(f"{version_id} cannot be promoted, its verdict is {verdict!r}")
+        self._point_to(version_id)
+
+    def _point_to(self, version_id: str) -> None:
+        make_directory(self.directory)
+        write_sealed_json(self.directory / CURRENT_NAME, {"current": version_id})
+
+    def rollback(self, target: str | None = None) -> Switch:
+        """Switch to `target`, back or forward; without one to the nearest usable ancestor of the current version."""
+        before, notices = self._current()
+        if target is not None:
+            self._require_known(target)
+            if fault := self.fault(target, thorough=False):
+                raise UserError(f"version {target}", fault, remedy="choose another one, `versions` lists them")
+            self._point_to(target)
+            return Switch(before, target, notices)
+        if before == BASE:
+            raise UserError("rollback", "the base is current, there is nothing before it",
+                            remedy="name a version to switch to, `versions` lists them")
+        after, more = self._usable_ancestor(before)
+        self._point_to(after)
+        return Switch(before, after, (*notices, *more))
+
+    def _usable_ancestor(self, version_id: str) -> tuple[str, tuple[str, ...]]:
+        notices: list[str] = []
+        seen = {version_id}
+        while version_id != BASE:
+            try:
+                version_id = self.record(version_id).parent
+            except UserError as error:
+                return BASE, (*notices, f"{error}; its parent is unknown, the base is used")
+            if version_id in seen:
+                return BASE, (*notices, f"the lineage of {version_id} runs in a circle, the base is used")
+            seen.add(version_id)
+            fault = self.fault(version_id, thorough=False)
+            if not fault:
+                break
+            notices.append(f"version {version_id} cannot be used: {fault}")
+        return version_id, tuple(notices)
+
+    def prune(self, keep: int) -> tuple[list[str], int]:
+        """Remove the weights of all but the newest `keep` versions and the current one; the ids and the bytes freed.
+
+        Needs no free space. Records stay, so that lineages can still be read and ids are never used again.
+        """
+        if keep < 0:
+            raise UserError("--prune", f"{keep}", "0 or more versions to keep beside the current one")
+        with_weights = [version_id for version_id in reversed(self.ids()) if not self.is_pruned(version_id)]
+        doomed = [version_id for version_id in with_weights[keep:] if version_id != self.current_id()]
+        freed_bytes = 0
+        for version_id in self.ids():
+            if version_id in doomed or self.is_pruned(version_id):
+                # The weights go first: without them the version counts as pruned, wherever the rest of this stops.
+                for path in (self.directory / version_id / name for name in (MODEL_NAME, MATRIX_NAME, DESCRIPTION_NAME)):
+                    freed_bytes += path.stat().st_size if path.exists() else 0
+                    remove(path)
+        return sorted(doomed), freed_bytes
