@@ -110,7 +110,10 @@ def _inspect(words: list[str]) -> int:
     if options.json:
         print(json.dumps(description, indent=1, sort_keys=True))
     else:
-        print_bundle(description, Console(highlight=False))
+        console = Console(highlight=False)
+        with console.capture() as page:  # Console itself would end the process when the reader of a pipe has gone
+            print_bundle(description, console)
+        print(page.get(), end="")
     return 0
 
 

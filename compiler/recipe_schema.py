@@ -269,7 +269,7 @@ class Recipe(Checked):
     quantization: QuantizationRecipe
     """the weights' number format"""
     out: Path
-    """the bundle's folder; default bundles/build/MODEL-SCENARIO-DEVICE under the directory the command was typed in"""
+    """the bundle's folder; null: bundles/build/MODEL-SCENARIO-DEVICE under the directory the command was typed in"""
 
     def contradictions(self) -> list[UserError]:
         problems = []

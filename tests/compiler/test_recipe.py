@@ -2,15 +2,17 @@
 
 import dataclasses
 import os
+import typing
 from pathlib import Path
 
 import pytest
 import yaml
 
-from mobilefinetuner.compiler.recipe import Recipe, load_recipe, recipe_as_yaml, shipped_configs
+from mobilefinetuner.compiler.recipe import ModelSource, Recipe, load_recipe, recipe_as_yaml, shipped_configs
 from mobilefinetuner.compiler.recipe_errors import RecipeError
 from mobilefinetuner.compiler.recipe_overrides import GROUPS
 from mobilefinetuner.compiler.recipe_reader import known_keys
+from mobilefinetuner.compiler.recipe_reference import field_docstrings, with_reference
 
 SHIPPED = sorted(path.relative_to(shipped_configs()) for path in shipped_configs().glob("*/*.yaml"))
 
@@ -294,7 +296,13 @@ def test_the_scenarios_own_number_of_epochs_comes_before_the_trainings():
     assert load_recipe(["train.epochs=4"]).epochs == 4
 
 
-def test_every_key_is_explained_in_the_documentation():
+def test_the_documentation_ends_with_the_tables_of_all_keys_as_they_are_declared():
     page = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
-    missing = [key for key in known_keys(Recipe) if f"`{key}`" not in page]
-    assert not missing
+    assert page == with_reference(page), "python -m mobilefinetuner.compiler.recipe_reference docs/configuration.md"
+    assert not [key for key in known_keys(Recipe) if f"`{key}`" not in page]
+
+
+def test_every_field_says_what_it_means():
+    sections = [Recipe, ModelSource, *(field for field in typing.get_type_hints(Recipe).values() if dataclasses.is_dataclass(field))]
+    silent = [(section.__name__, field.name) for section in sections for field in dataclasses.fields(section) if not field_docstrings(section).get(field.name)]
+    assert not silent
