@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..runtime.errors import UserError
+from .tokenizer_gemma import ARCHITECTURES as GEMMA_ARCHITECTURES
+from .tokenizer_gemma import gemma_merges, gemma_spelling, gemma_steps
 
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4
 
@@ -82,24 +84,31 @@ def tokenizer_json(metadata: Mapping[str, Any], where: str) -> bytes:
 
     UserError for a vocabulary that is absent, damaged, or of a kind or pre-tokenizer that is not known.
     """
-    pre = _pre_tokenizer(metadata, where)
     tokens = _tokens(metadata, where)
-    vocabulary = {token: index for index, token in enumerate(tokens)}
+    types = _token_types(metadata, len(tokens), where)
+    parts = _gemma_parts(metadata, tokens, where) if _is_gemma(metadata) else _byte_level_parts(metadata, tokens, where)
+    model = {"type": "BPE", "dropout": None, "continuing_subword_prefix": None, "end_of_word_suffix": None, **parts.pop("model")}
     document = {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": _added_tokens(tokens, _token_types(metadata, len(tokens), where)),
+        "added_tokens": _added_tokens(tokens, types, model["vocab"]),
+        "post_processor": None,
+        **parts,
+        "model": model,
+    }
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
+
+
+def _byte_level_parts(metadata: Mapping[str, Any], tokens: Sequence[str], where: str) -> dict[str, Any]:
+    pre = _pre_tokenizer(metadata, where)
+    vocabulary = {token: index for index, token in enumerate(tokens)}
+    return {
         "normalizer": pre.normalizer,
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": list(pre.steps)},
-        "post_processor": None,
         "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
         "model": {
-            "type": "BPE",
-            "dropout": None,
             "unk_token": None,
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
             "fuse_unk": False,
             "byte_fallback": False,
             "ignore_merges": pre.ignore_merges,
@@ -107,7 +116,17 @@ def tokenizer_json(metadata: Mapping[str, Any], where: str) -> bytes:
             "merges": _merges(metadata, vocabulary, where),
         },
     }
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
+
+
+def _gemma_parts(metadata: Mapping[str, Any], tokens: Sequence[str], where: str) -> dict[str, Any]:
+    unknown = metadata.get("tokenizer.ggml.unknown_token_id", -1)
+    if metadata.get("tokenizer.ggml.add_space_prefix", True) is not False or not 0 <= unknown < len(tokens):
+        raise UserError(where, "is no Gemma vocabulary: it has no unknown token, or puts a blank in front of every text")
+    vocabulary = {token: index for index, token in enumerate(gemma_spelling(tokens))}
+    if len(vocabulary) != len(tokens):
+        raise UserError(where, "the vocabulary has a run of blanks twice", remedy="fetch the model file again")
+    model = {"unk_token": tokens[unknown], "fuse_unk": True, "byte_fallback": True, "ignore_merges": False}
+    return {**gemma_steps(), "model": {**model, "vocab": vocabulary, "merges": gemma_merges(vocabulary)}}
 
 
 def control_tokens(metadata: Mapping[str, Any], where: str) -> ControlTokens:
@@ -122,7 +141,9 @@ def control_tokens(metadata: Mapping[str, Any], where: str) -> ControlTokens:
         return index
 
     bos_id = token_id("bos")
-    add_bos = metadata.get("tokenizer.ggml.add_bos_token", _pre_tokenizer(metadata, where).add_bos)
+    add_bos = metadata.get("tokenizer.ggml.add_bos_token")
+    if add_bos is None:
+        add_bos = _is_gemma(metadata) or _pre_tokenizer(metadata, where).add_bos
     if add_bos and bos_id is None:
         raise UserError(where, "wants a BOS token before every text but names none (tokenizer.ggml.bos_token_id)")
     return ControlTokens(
@@ -138,7 +159,10 @@ def _pre_tokenizer(metadata: Mapping[str, Any], where: str) -> PreTokenizer:
     kind = metadata.get("tokenizer.ggml.model")
     if kind != "gpt2":
         raise UserError(
-            where, f"tokenizer.ggml.model is {kind!r}", allowed="gpt2 (byte-level BPE)", remedy="a model with a byte-level BPE tokenizer"
+            where,
+            f"tokenizer.ggml.model is {kind!r} in a model of architecture {metadata.get('general.architecture')!r}",
+            allowed=f"gpt2 (byte-level BPE), or llama in {', '.join(GEMMA_ARCHITECTURES)}",
+            remedy="a model with one of these tokenizers",
         )
     name = metadata.get("tokenizer.ggml.pre")
     if name not in PRE_TOKENIZERS:
@@ -170,8 +194,15 @@ def _token_types(metadata: Mapping[str, Any], count: int, where: str) -> Sequenc
     return types
 
 
-def _added_tokens(tokens: Sequence[str], types: Sequence[int]) -> list[dict[str, Any]]:
-    """Tokens that are matched in the text before anything else: control tokens, and those their publisher added whole."""
+def _is_gemma(metadata: Mapping[str, Any]) -> bool:
+    return metadata.get("tokenizer.ggml.model") == "llama" and metadata.get("general.architecture") in GEMMA_ARCHITECTURES
+
+
+def _added_tokens(tokens: Sequence[str], types: Sequence[int], vocabulary: Mapping[str, int]) -> list[dict[str, Any]]:
+    """Tokens that are matched in the text before anything else: control tokens, and those their publisher added whole.
+
+    One that the vocabulary spells otherwise (Gemma's runs of blanks) is reached through the merges and not here.
+    """
     return [
         {
             "id": index,
@@ -183,7 +214,7 @@ def _added_tokens(tokens: Sequence[str], types: Sequence[int]) -> list[dict[str,
             "special": kind != _USER_DEFINED,
         }
         for index, (token, kind) in enumerate(zip(tokens, types))
-        if kind in (_UNKNOWN, _CONTROL, _USER_DEFINED)
+        if kind in (_UNKNOWN, _CONTROL, _USER_DEFINED) and token in vocabulary
     ]
 
 
