@@ -24,8 +24,10 @@ from .errors import UserError
 
 TEMPORARY_SUFFIX = ".mft-tmp"
 READ_CHUNK_BYTES = 1 << 20
-SPACE_MARGIN_BYTES = 1 << 20
-"""left free for the file system's own records"""
+SPACE_MARGIN_BYTES = 1 << 14
+SPACE_MARGIN_SHARE = 64
+"""left free for the file system's own records: 16 KiB and a 64th of what is written, so that a small file, such as the
+one that names the current version, still fits on a disk that is all but full"""
 FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 READ_ONLY_ERRORS = (errno.EROFS, errno.EACCES, errno.EPERM)
 
@@ -111,10 +113,11 @@ def storage_errors(path: Path) -> Iterator[None]:
 
 def require_space(directory: Path, n_bytes: int) -> None:
     """Refuse before writing when the volume that is written to cannot take n_bytes more."""
+    needed_bytes = n_bytes + SPACE_MARGIN_BYTES + n_bytes // SPACE_MARGIN_SHARE
     with storage_errors(directory):
         free_bytes = _layer.free_bytes(directory)
-    if free_bytes < n_bytes + SPACE_MARGIN_BYTES:
-        raise UserError(str(directory), f"{n_bytes + SPACE_MARGIN_BYTES:,} bytes are needed and {free_bytes:,} are free",
+    if free_bytes < needed_bytes:
+        raise UserError(str(directory), f"{needed_bytes:,} bytes are needed and {free_bytes:,} are free",
                         remedy="free some space or choose a --workspace on another volume; nothing was changed")
 
 

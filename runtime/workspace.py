@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Iterator
 
-from .durable import as_user_error, clean_leftovers, make_directory, open_to_lock, read_sealed_json, write_sealed_json
+from .durable import as_user_error, clean_leftovers, make_directory, open_to_lock, read_sealed_json, storage_errors, write_sealed_json
 from .errors import UserError
 
 FORMAT = 1
@@ -60,18 +60,14 @@ class Workspace:
 
     def __init__(self, path: Path | str, bundle: Path | str | None = None) -> None:
         self.path = Path(path).absolute()
+        self.versions_dir, self.runs_dir, self.cache_dir = self.path / "versions", self.path / "runs", self.path / "cache"
+        self.audit_path, self.lock_path = self.path / "audit.jsonl", self.path / "lock"
         if bundle is not None and _is_inside(self.path, Path(bundle)):
             raise UserError("--workspace", f"{self.path} is inside the bundle {bundle}", "any place outside it",
                             "leave --workspace away: the default is beside the bundle")
         if self.path.exists() and not self.path.is_dir():
             raise UserError("--workspace", f"{self.path} is not a directory", remedy="name a directory or a path that does not exist yet")
         self._check_marker()
-
-    versions_dir = property(lambda self: self.path / "versions")
-    runs_dir = property(lambda self: self.path / "runs")
-    cache_dir = property(lambda self: self.path / "cache")
-    audit_path = property(lambda self: self.path / "audit.jsonl")
-    lock_path = property(lambda self: self.path / "lock")
 
     def exists(self) -> bool:
         return (self.path / MARKER_NAME).is_file()
@@ -82,8 +78,9 @@ class Workspace:
         try:
             found = read_sealed_json(marker)
         except FileNotFoundError:
-            if self.path.is_dir() and any(name not in OWN_NAMES and not name.startswith(".")
-                                          for name in os.listdir(self.path)):
+            with storage_errors(self.path):
+                names = os.listdir(self.path) if self.path.is_dir() else []
+            if any(name not in OWN_NAMES and not name.startswith(".") for name in names):
                 raise UserError("--workspace", f"{self.path} holds other files", "an empty or new directory, or a workspace",
                                 "name a directory of its own") from None
             return
