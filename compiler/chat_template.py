@@ -57,6 +57,7 @@ def compile_chat_format(metadata: Mapping[str, Any], tokenizer: Tokenizer, where
         stop_token_ids=_stop_token_ids(assistant_end, control, tokenizer, where),
         bos_token_id=_bos_to_prepend(joints, control, texts.get("bos_token", ""), where),
         default_system=_default_system(joints),
+        reserved_texts=_reserved_texts(template, usual, rules),
         pinned_date=_pinned_date(template, JinjaTemplate(source, texts, where, _OTHER_DATE)),
     )
     prove(chat, template, tokenizer, control, where)
@@ -95,6 +96,29 @@ def unusual_joints(template: JinjaTemplate, usual: Joints) -> Joints:
     return {pair: text for pair, text in joints.items() if pair not in doubtful}
 
 
+def _reserved_texts(template: JinjaTemplate, usual: Joints, rules: Mapping[str, str]) -> tuple[str, ...]:
+    """The template's own string literals that change more than themselves when a turn contains them."""
+    reserved: list[str] = []
+    heads = ((), ("system",)) if "system" in rules else ((),)
+    for literal in sorted(template.literals, key=lambda literal: (len(literal), literal)):
+        if not literal.strip() or any(shorter in literal for shorter in reserved):
+            continue
+        forms = (literal, f"a{literal}", f"{literal}b", f"a{literal}b", f"{literal}{literal}")
+        for roles, place in [(head + ("user", "assistant") * 2, place) for head in heads for place in range(len(head) + 4)]:
+            marked = [(role, f"turn {index}") for index, role in enumerate(roles)]
+            examples = [[*marked[:place], (roles[place], text), *marked[place + 1 :]] for text in forms]
+            if any(_rendered(template, turns, False) != _composed(usual, rules, turns, False) for turns in examples):
+                reserved.append(literal)
+                break
+    return tuple(reserved)
+
+
+def _composed(joints: Joints, rules: Mapping[str, str], turns: Turns, generate: bool) -> str:
+    pairs = _pairs([role for role, _ in turns], generate)
+    pieces = [joints[pair] + TEXT_RULES[rules[pair[1]]](text) for pair, (_, text) in zip(pairs, turns)]
+    return "".join(pieces) + joints[pairs[-1]]
+
+
 def contradicted_pairs(template: JinjaTemplate, usual: Joints, joints: Joints, rules: Mapping[str, str], where: str) -> set[Pair]:
     """The unusual pairs in sequences that the template refuses or writes otherwise: the phone will refuse those pairs."""
     contradicted: set[Pair] = set()
@@ -104,8 +128,7 @@ def contradicted_pairs(template: JinjaTemplate, usual: Joints, joints: Joints, r
             continue
         for shift in (0, number):
             turns = [(role, DIFFICULT_TEXTS[(shift * (index + 1)) % len(DIFFICULT_TEXTS)]) for index, role in enumerate(roles)]
-            pieces = [joints[pair] + TEXT_RULES[rules[pair[1]]](text) for pair, (_, text) in zip(pairs, turns)]
-            if _rendered(template, turns, generate) == "".join(pieces) + joints[pairs[-1]]:
+            if _rendered(template, turns, generate) == _composed(joints, rules, turns, generate):
                 continue
             unusual = {pair for pair in pairs if pair not in usual}
             if not unusual:

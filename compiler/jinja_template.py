@@ -58,8 +58,12 @@ class JinjaTemplate:
         self._token_texts = dict(token_texts)
         try:
             self._template = environment.from_string(source)
+            constants = environment.parse(source).find_all(jinja2.nodes.Const)
         except jinja2.TemplateSyntaxError as error:
             raise UserError(where, f"the chat template is no valid Jinja: line {error.lineno}, {error.message}") from error
+
+        self.literals: tuple[str, ...] = tuple(sorted({node.value for node in constants if isinstance(node.value, str)}))
+        """The strings that the template's code names: what it may look for in a turn's text."""
 
     def render(self, turns: Sequence[tuple[str, str]], add_generation_prompt: bool) -> str:
         """Text of the (role, text) turns. Answers are asked for without a chain of thought, where a template can do both."""

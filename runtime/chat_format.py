@@ -84,6 +84,8 @@ class ChatFormat:
     """Stands once before everything; None if the text brings its own or the model has none."""
     default_system: str | None
     """The system text that the template writes by itself when there is no system turn."""
+    reserved_texts: tuple[str, ...]
+    """Texts that the template does not simply copy when a turn contains them (`</think>` in some): such a turn is refused."""
     pinned_date: str | None
     """The date that stands wherever the template would write today's, as YYYY-MM-DD; None if it writes none."""
 
@@ -120,7 +122,7 @@ class ChatFormat:
 
         default_system: put first when the conversation has no system turn of its own; without it the template's own
         default stands. label_turns: indices into `messages` of the assistant turns to learn, all of them if None.
-        UserError when the template does not allow this order of roles.
+        UserError when the template does not allow this order of roles, or a turn contains one of its reserved texts.
         """
         shift = 0
         if default_system is not None and (not messages or messages[0].role != "system"):
@@ -130,7 +132,7 @@ class ChatFormat:
         position = len(pieces[0])
         spans: list[tuple[int, int]] = []
         for index, message in enumerate(messages):
-            text = TEXT_RULES[self.text_rules[slots[index + 1]]](message.text)
+            text = self._text(index - shift, slots[index + 1], message.text)
             joint = self._joint(slots, index + 1)
             if message.role == "assistant" and (label_turns is None or index - shift in label_turns):
                 spans.append((position - len(self.assistant_start), position + len(text) + len(self.assistant_end)))
@@ -172,6 +174,7 @@ class ChatFormat:
             "bos_token_id": self.bos_token_id,
             "default_system": self.default_system,
             "pinned_date": self.pinned_date,
+            "reserved_texts": list(self.reserved_texts),
             "stop_token_ids": list(self.stop_token_ids),
             "text_rules": dict(self.text_rules),
         }
@@ -183,7 +186,16 @@ class ChatFormat:
         if not isinstance(data, Mapping) or set(data) != known:
             odd = sorted(set(data) ^ known) if isinstance(data, Mapping) else [type(data).__name__]
             raise UserError("chat format", f"missing or unknown: {', '.join(odd)}", allowed=", ".join(sorted(known)))
-        return cls(**{**data, "stop_token_ids": tuple(data["stop_token_ids"])})
+        lists = {name: tuple(data[name]) for name in ("stop_token_ids", "reserved_texts")}
+        return cls(**{**data, **lists})
+
+    def _text(self, index: int, slot: str, text: str) -> str:
+        for reserved in self.reserved_texts:
+            if reserved in text:
+                raise UserError(
+                    f"turn {index + 1}", f"contains {reserved!r}, which the model's chat template treats in its own way", remedy="leave this turn out"
+                )
+        return TEXT_RULES[self.text_rules[slot]](text)
 
     def _joint(self, slots: Sequence[str], index: int) -> str:
         before, after = slots[index], slots[index + 1]

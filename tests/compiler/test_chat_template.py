@@ -165,6 +165,16 @@ def test_a_thinking_model_is_asked_the_way_its_last_answer_was_learned():
     assert "<think>" not in chat.between["user"]["assistant"]
 
 
+def test_a_text_that_the_template_looks_for_is_refused_instead_of_rendered_otherwise():
+    chat, template = COMPILED["chatml_thinking"]
+    assert chat.reserved_texts == ("</think>",)
+    turns = [("user", "q"), ("assistant", "<think>hm</think>yes")]
+    assert "hm\n</think>" in template.render(turns, False)
+    with pytest.raises(UserError, match="turn 2: contains '</think>'"):
+        chat.render(messages(*turns))
+    assert all(COMPILED[name][0].reserved_texts == () for name in MODELS if name != "chatml_thinking")
+
+
 def test_todays_date_is_pinned_so_that_a_bundle_does_not_depend_on_the_day():
     chat = COMPILED["headers_with_date"][0]
     assert chat.pinned_date == "2024-07-26"
