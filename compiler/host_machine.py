@@ -8,6 +8,7 @@ They are read when the recipe is resolved and end up in it as plain values: noth
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -27,6 +28,8 @@ def register_machine_resolver() -> None:
 
 def machine_fact(name: str, machine: MachineCpu | None = None) -> Any:
     """One fact about this machine, by the name it has in a device profile."""
+    if sys.platform != "linux":
+        raise UserError("device", f"this machine runs {sys.platform}", "linux for device=host", "device=generic_armv8")
     machine = machine or read_machine_cpu()
     if machine.arch not in SUPPORTED_ARCHES:
         raise UserError("device", f"this machine is a {machine.arch}", ", ".join(SUPPORTED_ARCHES), "device=generic_armv8")

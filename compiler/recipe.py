@@ -64,6 +64,8 @@ def load_recipe(overrides: Sequence[str] = (), config_dirs: Sequence[Path | str]
     values, broken = _resolve(config)  # 5. resolve every interpolation now
     problems += unknown + broken + _alpha_to_scale(values.get("train"), scale_given)  # 6. one number for alpha / rank
     recipe, found = _read(values, cwd, {problem.where for problem in unknown})  # 7. check and convert
+    if recipe is not None:
+        found += _template_problems(recipe.scenario, cwd)
     already = {problem.where for problem in problems}
     problems += [problem for problem in found if problem.where not in already]
     if problems:
@@ -92,7 +94,16 @@ def template_folder(scenario: ScenarioRecipe, cwd: Path | None = None) -> Path:
         if (folder / "rules.json").is_file():
             return folder
     known = sorted(child.parent.name for child in shipped.parent.glob("*/rules.json"))
-    raise UserError("scenario.template", f"{scenario.template!r} is no folder with a rules.json", ", ".join(known))
+    found = f"{scenario.template!r} is no folder with a rules.json"
+    raise UserError("scenario.template", found, f"{', '.join(known)}, or the path of such a folder")
+
+
+def _template_problems(scenario: ScenarioRecipe, cwd: Path) -> list[UserError]:
+    try:
+        template_folder(scenario, cwd)
+    except UserError as error:
+        return [error]
+    return []
 
 
 def shipped_configs() -> Path:
@@ -137,7 +148,7 @@ def _compose(chosen: Overrides, folders: list[Path], cwd: Path) -> DictConfig:
         for group, choice in chosen.groups.items():
             if _is_path(choice):
                 config[group] = OmegaConf.load(cwd / Path(choice).expanduser())
-    except (HydraException, OmegaConfBaseException, yaml.YAMLError, UnicodeDecodeError) as error:
+    except (HydraException, OmegaConfBaseException, yaml.YAMLError, UnicodeDecodeError, OSError, RecursionError) as error:
         raise RecipeError([UserError("configuration", _one_line(error), remedy="mend the YAML file that is named")]) from None
     odd = [group for group in GROUPS if not isinstance(config.get(group), DictConfig)]
     if odd:

@@ -27,8 +27,9 @@ class Range:
     below: float | None = None
 
     def holds(self, value: float) -> bool:
+        """Whether the value lies in it; NaN and the infinities never do. Whole numbers may be larger than any float."""
         return (
-            math.isfinite(value)
+            (isinstance(value, int) or math.isfinite(value))
             and (self.at_least is None or value >= self.at_least)
             and (self.above is None or value > self.above)
             and (self.at_most is None or value <= self.at_most)

@@ -109,6 +109,12 @@ class ScenarioRecipe(Checked):
     rules: Mapping[str, Any] = setting(default_factory=dict, keys_of=_data_rules)
     """single keys that replace those of the template's rules.json, such as rules.duplicates=exact"""
 
+    def contradictions(self) -> list[UserError]:
+        from ..runtime.data.languages import SCRIPTS_OF_LANGUAGE
+
+        unknown = [name for name in self.languages if name not in SCRIPTS_OF_LANGUAGE]
+        return [unknown_word("scenario.languages", name, "language", SCRIPTS_OF_LANGUAGE) for name in unknown]
+
     def settings(self) -> dict[str, Any]:
         """What runtime.data.scenario.scenario_document takes as its settings."""
         return plain(self)

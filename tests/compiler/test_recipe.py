@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mobilefinetuner.compiler.recipe import ModelSource, Recipe, load_recipe, recipe_as_yaml, shipped_configs
+from mobilefinetuner.compiler.recipe import ModelSource, Recipe, load_recipe, recipe_as_yaml, shipped_configs, template_folder
 from mobilefinetuner.compiler.recipe_errors import RecipeError
 from mobilefinetuner.compiler.recipe_overrides import GROUPS
 from mobilefinetuner.compiler.recipe_reader import known_keys
@@ -30,7 +30,7 @@ def own_tree(root: Path, **files: str) -> Path:
     for name, text in files.items():
         path = root / (name.replace("__", "/") + ".yaml")
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        path.write_text(text, encoding="utf-8", errors="surrogateescape")
     return root
 
 
@@ -250,13 +250,13 @@ def test_a_group_can_be_one_yaml_file_anywhere(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", ["rank: [1\n", "rank: 4\n rank: 5\n", "\trank: 4\n", "- 1\n- 2\n", "just words\n", "defaults:\n  - nothing_there\n"],
-    ids=["open bracket", "indentation", "tab", "list", "scalar", "defaults"],
+    "text", ["rank: [1\n", "rank: 4\n rank: 5\n", "\trank: 4\n", "- 1\n- 2\n", "just words\n", "defaults:\n  - nothing_there\n", "rank: &a [*a]\n", "rank: \udcff\n"],
+    ids=["open bracket", "indentation", "tab", "list", "scalar", "defaults", "recursion", "bytes"],
 )  # fmt: skip
 def test_a_yaml_that_cannot_be_read_ends_in_one_sentence(text, tmp_path):
     folder = own_tree(tmp_path, train__mine=text)
     assert problems_of("train=mine", config_dirs=[folder])
-    (tmp_path / "x.yaml").write_text(text, encoding="utf-8")
+    (tmp_path / "x.yaml").write_text(text, encoding="utf-8", errors="surrogateescape")
     assert problems_of("train=x.yaml", cwd=tmp_path)
 
 
@@ -289,6 +289,27 @@ def test_the_scenarios_settings_are_what_the_phone_accepts():
     assert settings["rules"] == {"duplicates": "exact", "min_answer_chars": 2}
     scenario = Scenario.from_json({**settings, "chat": {}})
     assert scenario.rules.duplicates == "exact" and scenario.window_tokens == recipe.scenario.window_tokens
+
+
+@pytest.mark.parametrize("scenario", [path.stem for path in SHIPPED if path.parent.name == "scenario"])
+def test_every_shipped_scenario_becomes_a_scenario_json(scenario):
+    from mobilefinetuner.runtime.data.scenario import scenario_document
+
+    recipe = load_recipe([f"scenario={scenario}", "scenario.rules.duplicates=exact"])
+    document = scenario_document(template_folder(recipe.scenario), recipe.scenario.settings(), {})
+    assert document["rules"]["duplicates"] == "exact" and document["system_prompt"]
+    assert document["window_tokens"] == recipe.scenario.window_tokens
+
+
+def test_a_template_that_is_not_there_is_refused_and_an_own_folder_is_taken(tmp_path):
+    problem = problems_of("scenario.template=customer_servce")["scenario.template"]
+    assert "customer_service, education, writing" in problem.allowed
+    own = tmp_path / "my template"
+    own.mkdir()
+    (own / "rules.json").write_text("{}", encoding="utf-8")
+    recipe = load_recipe(["scenario.template=my template"], cwd=tmp_path)
+    assert template_folder(recipe.scenario, tmp_path) == own
+    assert recipe.portable()["scenario"]["template"] == "my template"
 
 
 def test_the_scenarios_own_number_of_epochs_comes_before_the_trainings():
