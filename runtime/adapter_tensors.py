@@ -44,7 +44,8 @@ class AdapterTensors:
             if a.ndim != 2 or b.ndim != 2 or a.shape[0] != b.shape[1] or not a.shape[0]:
                 raise UserError("adapter", f"{name}: A is {a.shape} and B is {b.shape}", "A [rank, columns] and B [rows, rank]")
             if not (np.isfinite(a).all() and np.isfinite(b).all()):
-                raise UserError("adapter", f"{name} holds values that are not finite", remedy="resume from an earlier checkpoint with a smaller learning rate")
+                raise UserError("adapter", f"{name} holds values that are not finite",
+                                remedy="resume from an earlier checkpoint with a smaller learning rate")
 
     def weight_shape(self, name: str) -> tuple[int, int]:
         """Shape [N, K] of the weight that this pair changes."""

@@ -101,9 +101,10 @@ def _groups(values: np.ndarray) -> np.ndarray:
 
 
 def _inverse(d: np.ndarray) -> np.ndarray:
-    """1/d, and 0 where a block is all zero. The reference divides in fp32 too."""
+    """1/d in fp32 as the reference has it; 0 where d is too small for that, as the stored fp16 d is 0 there too."""
     with np.errstate(divide="ignore", over="ignore"):
-        return np.where(d == 0, np.float32(0), np.float32(1) / d)
+        inverse = np.float32(1) / d
+    return np.where(np.isfinite(inverse), inverse, np.float32(0))
 
 
 def _join(values: np.ndarray, *parts: np.ndarray) -> np.ndarray:

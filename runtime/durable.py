@@ -95,7 +95,8 @@ def use_layer(layer: FileLayer) -> Iterator[None]:
 def as_user_error(path: Path, error: OSError) -> UserError:
     """The sentence for a storage that refuses."""
     if error.errno in FULL_ERRORS:
-        return UserError(str(path), "cannot be written, the storage is full", remedy="free some space and run the command again; nothing is left half written")
+        return UserError(str(path), "cannot be written, the storage is full",
+                         remedy="free some space and run the command again; nothing is left half written")
     if error.errno in READ_ONLY_ERRORS:
         return UserError(str(path), "cannot be written, the place is read-only",
                          remedy="choose another --workspace or make this one writable")
