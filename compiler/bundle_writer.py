@@ -197,5 +197,8 @@ def _flush_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems cannot flush a folder; the rename stands
+            raise
     finally:
         os.close(descriptor)
