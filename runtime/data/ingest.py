@@ -148,7 +148,6 @@ class _Run:
         self._source_numbers: dict[str, int] = {}
         self._heldout_records = 0
         self._smallest_key: tuple[int, int] = (1 << 64, -1)
-        self._judged = 0
 
     def read(self, sources: Sequence[Source]) -> None:
         """Everything up to the decision whether to write."""
@@ -165,16 +164,15 @@ class _Run:
 
     def _take(self, batch: list[Conversation | Quarantined]) -> None:
         conversations = [item for item in batch if isinstance(item, Conversation)]
+        first = self.report.records
+        numbers = [first + place for place, item in enumerate(batch) if isinstance(item, Conversation)]
+        verdicts = iter(self._rules.apply(conversations, numbers) if conversations else ())
         for item in batch:
+            self._record(item.source if isinstance(item, Quarantined) else item.metadata["source"])
             if isinstance(item, Quarantined):
-                self._record(item.source)
                 self._drop(item.source, item.line, item.reason, item.detail, item.excerpt)
-        if not conversations:
-            return
-        for verdict, conversation in zip(self._rules.apply(conversations, self._judged), conversations):
-            self._record(conversation.metadata["source"])
-            self._settle(verdict, conversation)
-        self._judged += len(conversations)
+            else:
+                self._settle(next(verdicts), item)
 
     def _record(self, source: str) -> None:
         self.report.records += 1
@@ -189,7 +187,7 @@ class _Run:
         self._decide(source, line, reason, "dropped", detail, text)
 
     def _decide(self, source: str, line: int, rule: str, action: str, detail: str, text: str) -> None:
-        decision = {"file": source, "line": line, "rule": rule, "action": action, "detail": detail, "excerpt": text}
+        decision = {"record": self.report.records, "file": source, "line": line, "rule": rule, "action": action, "detail": detail, "excerpt": text}
         self._writer.add_line("decisions", decision)
         self.report.show(rule, decision)
 

@@ -26,7 +26,7 @@ from .readers.whatsapp import read_whatsapp
 from .report import FileReport, IngestReport
 from .scenario import Scenario
 from .sources import Source
-from .speakers import conversations_of, mine_of
+from .speakers import conversations_of, folded_name
 
 _CHAT_READERS = {"whatsapp": read_whatsapp, "telegram": read_telegram, "wechat": read_wechat_csv, "wechat_txt": read_wechat_text}
 _SPEAKERS_SHOWN = 12
@@ -52,6 +52,12 @@ class ReadOptions:
                 "date_order": self.date_order}
 
 
+def _listed(speakers: Counter[str]) -> str:
+    """Names with their numbers of messages, the most talkative first."""
+    listed = ", ".join(f"{name} ({count})" for name, count in speakers.most_common(_SPEAKERS_SHOWN)) or "none"
+    return f"{listed} and {len(speakers) - _SPEAKERS_SHOWN} more" if len(speakers) > _SPEAKERS_SHOWN else listed
+
+
 class Reading:
     """One walk through the sources."""
 
@@ -69,6 +75,7 @@ class Reading:
             if how is not None:
                 yield from self._read(source, entry, how)
             self.bytes_read += source.n_bytes
+        self._check_me(found)
 
     def _detect(self, source: Source, entry: FileReport) -> Detected | None:
         try:
@@ -99,10 +106,17 @@ class Reading:
                 silent.append(source.name)
                 speakers.update(line.speaker for line in lines)
         if silent:
-            listed = ", ".join(f"{name} ({count})" for name, count in speakers.most_common(_SPEAKERS_SHOWN))
-            more = f" and {len(speakers) - _SPEAKERS_SHOWN} more" if len(speakers) > _SPEAKERS_SHOWN else ""
-            raise UserError(silent[0], f"is a chat log, and nobody said whose voice is learned; its speakers: {listed}{more}",
+            raise UserError(silent[0], f"is a chat log, and nobody said whose voice is learned; its speakers: {_listed(speakers)}",
                             remedy="--me NAME")
+
+    def _check_me(self, found: Sequence[Detected | None]) -> None:
+        """A misspelt name must not end as "nobody answers"."""
+        logs = [source.name for source, how in zip(self._sources, found) if how is not None and how.format in CHAT_LOGS]
+        known = set(map(folded_name, self._report.speakers))
+        missing = [name for name in self._options.me if folded_name(name) not in known]
+        if logs and missing and len(missing) == len(self._options.me):
+            raise UserError("--me", f"nobody in {logs[0]} is called {' or '.join(missing)}; its speakers: {_listed(self._report.speakers)}",
+                            remedy="write the name as the export has it")
 
     def _chat_lines(self, source: Source, how: Detected, entry: FileReport) -> Iterator[ChatLine | Quarantined]:
         if how.format == "whatsapp":
@@ -151,5 +165,3 @@ class Reading:
             return read_chatgpt(source, how.encoding)
         return read_notes(source, how.encoding)
 
-
-__all__ = ["ReadOptions", "Reading", "mine_of"]

@@ -72,8 +72,8 @@ class RuleEngine:
     def close(self) -> None:
         self._near.close()
 
-    def apply(self, conversations: Sequence[Conversation], first_record: int) -> list[Verdict]:
-        """Judge a batch; `first_record` is the number of its first conversation, for naming duplicates."""
+    def apply(self, conversations: Sequence[Conversation], records: Sequence[int]) -> list[Verdict]:
+        """Judge a batch; `records` are the conversations' numbers in the whole input, for naming duplicates."""
         verdicts = [Verdict(conversation) for conversation in conversations]
         turns = _Turns(conversations)
         self._count_letters(turns.batch)
@@ -84,7 +84,7 @@ class RuleEngine:
         self._content(turns, removed, verdicts)
         if self._rules.redact:
             self._redact(turns, verdicts)
-        self._duplicates(turns, verdicts, first_record)
+        self._duplicates(turns, verdicts, np.asarray(records, np.int64))
         return verdicts
 
     def _count_letters(self, batch: TextBatch) -> None:
@@ -229,7 +229,7 @@ class RuleEngine:
                 metadata = {key: value for key, value in conversation.metadata.items() if key not in ("raw", "pair")}
                 verdicts[number].conversation = Conversation(tuple(messages), metadata)
 
-    def _duplicates(self, turns: _Turns, verdicts: list[Verdict], first_record: int) -> None:
+    def _duplicates(self, turns: _Turns, verdicts: list[Verdict], records: np.ndarray) -> None:
         folded = turns.folded
         bounds = folded.turn_bounds[turns.first_turn]
         alive = [number for number, verdict in enumerate(verdicts) if verdict.conversation is not None]
@@ -239,14 +239,13 @@ class RuleEngine:
             verdicts[number].key = key
         if self._rules.duplicates == "off" or not alive:
             return
-        records = np.array(alive) + first_record
-        for number, twin in zip(alive, self._exact.check(keys, records)):
+        for number, twin in zip(alive, self._exact.check(keys, records[alive])):
             if twin is not None:
                 verdicts[number].drop("duplicate", f"is the same as record {twin + 1}", turns.opening(number))
         if self._rules.duplicates == "near":
-            self._near_duplicates(turns, verdicts, bounds, first_record)
+            self._near_duplicates(turns, verdicts, bounds, records)
 
-    def _near_duplicates(self, turns: _Turns, verdicts: list[Verdict], bounds: np.ndarray, first_record: int) -> None:
+    def _near_duplicates(self, turns: _Turns, verdicts: list[Verdict], bounds: np.ndarray, records: np.ndarray) -> None:
         folded = turns.folded
         usable = folded.sampled
         edges = np.searchsorted(usable, np.stack([bounds[:-1], np.maximum(bounds[1:] - (SHINGLE_CHARS - 1), bounds[:-1])]))
@@ -258,7 +257,7 @@ class RuleEngine:
         hashes = np.concatenate([folded.shingles[usable[edges[0, number]:edges[1, number]]] for number in chosen])
         stretches = np.concatenate([[0], np.cumsum(edges[1, chosen] - edges[0, chosen])])
         texts = [folded.codes[bounds[number]:bounds[number + 1]] for number in chosen]
-        twins = self._near.check(texts, [number + first_record for number in chosen], minhash(hashes, stretches))
+        twins = self._near.check(texts, records[chosen].tolist(), minhash(hashes, stretches))
         for number, twin in zip(chosen, twins):
             if twin is not None:
                 verdicts[number].drop("near_duplicate", f"is {twin.similarity:.0%} the same as record {twin.record + 1}", turns.opening(number))

@@ -76,7 +76,23 @@ class Splitter:
             messages = _tools_into_user(messages)
         while messages and not _is_trained(messages[-1]):
             messages.pop()
-        return messages
+        return self._in_allowed_order(messages)
+
+    def _in_allowed_order(self, messages: list[Message]) -> list[Message]:
+        """Where the template wants alternating turns: neighbours of one role joined, an answer to nothing left out."""
+        allowed: list[Message] = []
+        for message in messages:
+            before = allowed[-1].role if allowed else "start"
+            if message.role == before and before not in self._chat.between.get(before, {}):
+                message = Message(message.role, f"{allowed.pop().text}\n{message.text}", message.metadata)
+            elif message.role == "assistant" and before in ("start", "system") and not self._may_open(before):
+                continue
+            allowed.append(message)
+        return allowed
+
+    def _may_open(self, before: str) -> bool:
+        """Whether an assistant turn may follow at the beginning, behind the system turn that will stand there."""
+        return "assistant" in self._chat.between.get("system" if self._default_system else before, {})
 
     def _note_prompt(self, conversation: Conversation) -> str:
         rules, title = self._scenario.rules, str(conversation.metadata.get("title") or "")

@@ -142,7 +142,8 @@ def prompt_completion(row: Row) -> tuple[Message, ...]:
     """{"prompt": text or turns, "completion": text or turns}; also question/answer and prompt/response"""
     prompt = _first(row, ("prompt", "question", "query"))
     answer = _first(row, ("completion", "response", "answer"))
-    return settle([*_turns(prompt, "user", "prompt"), *_turns(answer, "assistant", "completion")])
+    system = [Message("system", row["system"])] if isinstance(row.get("system"), str) and row["system"].strip() else []
+    return settle([*system, *_turns(prompt, "user", "prompt"), *_turns(answer, "assistant", "completion")])
 
 
 def preference(row: Row) -> tuple[Message, ...]:

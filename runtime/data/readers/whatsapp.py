@@ -1,2 +1,181 @@
-def looks_like_whatsapp(lines): return False
-def read_whatsapp(*a): return iter(())
+"""WhatsApp's text export of one chat.
+
+In:  lines "[date, time] Name: text" (iPhone) or "date, time - Name: text" (Android) in whichever language, clock and date order.
+Out: ChatLine for each message; notices, media placeholders and deleted messages keep their kind.
+The order of day, month and year is the phone's, and no line says which: the order is taken under which the chat runs forward.
+"""
+
+from __future__ import annotations
+
+import calendar
+import re
+from dataclasses import dataclass
+from typing import Iterable, Iterator
+
+from ...errors import UserError
+from ..encoding import BadBytes, Encoding, iter_lines
+from ..found import ChatLine, Quarantined, excerpt
+from ..sources import Source
+
+DATE_ORDERS = ("DMY", "MDY", "YMD")
+_MARKS = "\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff"
+_MORNING = "上午|凌晨|清晨|早上|午前|오전|पूर्वाह्न|ص|πμ|π\\.μ\\.|öö|sa|de\\.|a\\.?\\s?m\\.?"
+_EVENING = "下午|中午|晚上|午後|오후|अपराह्न|م|μμ|μ\\.μ\\.|ös|ch|du\\.|p\\.?\\s?m\\.?"
+_HALF = f"{_MORNING}|{_EVENING}"
+_HEADER = re.compile(
+    rf"^[{_MARKS}]*(?P<open>\[)?"
+    r"(?P<a>\d{1,4})(?:[./\-]|\.\s)(?P<b>\d{1,2})(?:[./\-]|\.\s)(?P<c>\d{1,4})\.?\s?[,،]?\s+"
+    r"(?:(?:um|à|às|a las|alle ore|alle|kl\.?|at|o|ob|klo)\s+)?"
+    rf"(?P<before>(?:{_HALF})\s?)?(?P<hour>\d{{1,2}})\s?[:.h]\s?(?P<minute>\d{{2}})(?:[:.](?P<second>\d{{2}}))?(?:\s?Uhr)?"
+    rf"(?:\s*(?P<after>{_HALF}))?(?(open)\]\s?|\s[-–—]\s)(?P<rest>.*)$", re.IGNORECASE | re.DOTALL)
+_NAMED = re.compile(r"(?P<name>[^:\n]{1,120}?):(?:\s(?P<text>.*)|$)", re.DOTALL)
+_DIGITS = str.maketrans("٠١٢٣٤٥٦٧٨٩۰۱۲۳۴۵۶۷۸۹०१२३४५६७८९", "012345678901234567890123456789")
+_SPACES = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u2009": " "})
+_EDITED = re.compile(rf"\s*[{_MARKS}]+<[^<>\n]{{3,60}}>\s*$")
+_MEDIA = re.compile(
+    r"<[^<>\n]{2,120}>|(?:image|video|audio|gif|sticker|document|contact card|photo|voice message|video note) omitted"
+    r"|(?:bild|video|audio|gif|sticker|dokument|kontaktkarte) weggelassen|(?:imagen|vídeo|video|audio|gif|sticker|documento) omitid[oa]"
+    r"|(?:image|vidéo|audio|gif|sticker|document|autocollant) absente?|(?:imagem|vídeo|áudio|figurinha|documento) ocult[oa]"
+    r"|.{1,120}\((?:file attached|datei angehängt|archivo adjunto|fichier joint|arquivo anexado|file allegato|файл добавлен|文件附件|ファイル添付)\)"
+    r"|(?:圖片|图片|影片|视频|音訊|音频|貼圖|贴图|表情|文件|GIF)已?(?:省略|略過|忽略)|(?:画像|動画|音声|スタンプ|文書)は?省略(?:されました)?|null", re.IGNORECASE)
+_DELETED = re.compile(
+    r"(?:this message was deleted|you deleted this message|diese nachricht wurde gelöscht|du hast diese nachricht gelöscht|se eliminó este mensaje"
+    r"|eliminaste este mensaje|ce message a été supprimé|vous avez supprimé ce message|mensagem apagada|você apagou esta mensagem"
+    r"|questo messaggio è stato eliminato|данное сообщение удалено|вы удалили данное сообщение|此訊息已刪除|此消息已被?删除|您已?[刪删]除了?此[訊消]息"
+    r"|このメッセージは削除されました|삭제된 메시지입니다)\.?", re.IGNORECASE)
+_NOTICE = re.compile(
+    r"end-to-end encrypted|ende-zu-ende|cifrados? de extremo|chiffrés de bout|criptografia de ponta|端到端|エンドツーエンド|종단간|сквозн"
+    r"|(?:created (?:this )?group|added|removed|left|joined using|changed (?:the|this|their|to)|security code)\b|hat die gruppe|cambió|a créé le groupe",
+    re.IGNORECASE)
+_SAMPLE_HEADERS = 20_000
+
+
+@dataclass(frozen=True)
+class _Header:
+    """A line's date and time before the order of the date's fields is known."""
+
+    fields: tuple[str, str, str]
+    hour: int
+    minute: int
+    second: int
+    rest: str
+
+    def time_s(self, order: str) -> float | None:
+        """Seconds since 1970 if the fields are a date in that order."""
+        year, month, day = (self.fields[order.index(letter)] for letter in "YMD")
+        if len(month) > 2 or len(day) > 2 or len(year) in (1, 3):
+            return None
+        full_year = int(year) + (2000 if len(year) == 2 else 0)
+        try:
+            if not 1 <= int(day) <= calendar.monthrange(full_year, int(month))[1]:
+                return None
+            return float(calendar.timegm((full_year, int(month), int(day), self.hour, self.minute, self.second)))
+        except (ValueError, calendar.IllegalMonthError, OverflowError):
+            return None
+
+
+def parse_header(line: str) -> _Header | None:
+    """None for a line that goes on with the message before it."""
+    if not line[:24].strip(" [\u200e\u200f\ufeff\u202a\u202b\u202c")[:1].isdigit():
+        return None
+    match = _HEADER.match(line[:64].translate(_DIGITS).translate(_SPACES) + line[64:])
+    if match is None:
+        return None
+    hour, minute, second = int(match["hour"]), int(match["minute"]), int(match["second"] or 0)
+    half = (match["before"] or match["after"] or "").strip().lower()
+    if half and hour <= 12:
+        hour = hour % 12 + 12 * bool(re.fullmatch(_EVENING, half, re.IGNORECASE))
+        if half == "中午" and hour == 23:
+            hour = 11  # 中午11点 is before noon
+    if hour > 23 or minute > 59 or second > 59:
+        return None
+    return _Header((match["a"], match["b"], match["c"]), hour, minute, second, match["rest"])
+
+
+def looks_like_whatsapp(lines: Iterable[str]) -> bool:
+    """Whether the first written lines begin with date and time, and most of those name somebody."""
+    written = [line.rstrip("\r") for line in lines if line.strip()]
+    headers = [header for header in map(parse_header, written) if header]
+    named = [header for header in headers if _NAMED.match(header.rest)]
+    opens_with_one = any(parse_header(line) for line in written[:3])
+    return opens_with_one and len(named) >= 1 and 2 * len(named) >= len(headers) and (len(headers) >= 2 or len(written) == 1)
+
+
+def date_order(headers: Iterable[_Header], where: str) -> str:
+    """The order under which every date exists and the chat jumps least; the usual one of its signs when several do."""
+    sample = list(headers)
+    scores: dict[str, float] = {}
+    for order in DATE_ORDERS:
+        times = [header.time_s(order) for header in sample]
+        if None not in times:
+            scores[order] = sum(abs(after - before) * (1 if after >= before else 100) for before, after in zip(times, times[1:]))
+    if not scores:
+        raise UserError(where, "its dates fit no one order of day, month and year", allowed=", ".join(DATE_ORDERS),
+                        remedy="the file may be two exports joined: split it")
+    least = min(scores.values())
+    return next(order for order in DATE_ORDERS if scores.get(order) == least)
+
+
+def read_whatsapp(source: Source, encoding: Encoding, order: str | None = None) -> Iterator[ChatLine | Quarantined]:
+    """Messages in the file's order; lines before the first header are quarantined."""
+    if order is not None and order not in DATE_ORDERS:
+        raise UserError("--date-order", f"{order!r} is not known", allowed=", ".join(DATE_ORDERS))
+    order = order or date_order(_sample(source, encoding), source.name)
+    open_header: _Header | None = None
+    body: list[str] = []
+    at = 0
+    with source.open() as stream:
+        for number, line in iter_lines(stream, encoding, source.name):
+            if isinstance(line, BadBytes):
+                detail = f"byte {line.offset_bytes} is not valid {encoding.name.upper()}"
+                yield Quarantined(source.name, number, "undecodable", detail, excerpt(line.raw[:480].decode("utf-8", "backslashreplace")))
+                continue
+            line = line.removesuffix("\r")
+            header = parse_header(line)
+            if header is not None and header.time_s(order) is not None:
+                if open_header is not None:
+                    yield _message(source, at, open_header, order, body)
+                open_header, body, at = header, [header.rest], number
+            elif open_header is not None:
+                body.append(line)
+            elif line.strip():
+                yield Quarantined(source.name, number, "no_date", "stands before the first dated line", excerpt(line))
+    if open_header is not None:
+        yield _message(source, at, open_header, order, body)
+
+
+def _sample(source: Source, encoding: Encoding) -> list[_Header]:
+    headers: list[_Header] = []
+    with source.open() as stream:
+        for _, line in iter_lines(stream, encoding, source.name):
+            header = parse_header(line.removesuffix("\r")) if isinstance(line, str) else None
+            if header is not None:
+                headers.append(header)
+                if len(headers) >= _SAMPLE_HEADERS:
+                    break
+    return headers
+
+
+def _message(source: Source, number: int, header: _Header, order: str, body: list[str]) -> ChatLine:
+    """Tell speech from what the app wrote."""
+    text = "\n".join(body).rstrip()
+    match = _NAMED.match(text)
+    speaker = _clean(match["name"]) if match else ""
+    if match is None or (_NOTICE.search(match["name"]) and len(match["name"].split()) > 2):
+        return ChatLine(source.name, number, source.name, "", header.time_s(order), _clean(text), "notice")
+    raw = match["text"] or ""
+    text = _clean(_EDITED.sub("", raw))
+    first, _, caption = text.partition("\n")
+    kind = "speech"
+    if _DELETED.fullmatch(text):
+        kind = "deleted"
+    elif _MEDIA.fullmatch(first.strip()):
+        kind, text = ("speech", caption.strip()) if caption.strip() else ("media", text)
+    elif raw[:1] in "\u200e\u200f" and raw and _NOTICE.search(raw):
+        kind = "notice"
+    return ChatLine(source.name, number, source.name, speaker, header.time_s(order), text, kind)
+
+
+def _clean(text: str) -> str:
+    """Without the direction marks that the app puts around names and placeholders."""
+    return text.strip().strip("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff~ ").strip()
