@@ -7,6 +7,8 @@ A damaged bundle is refused like everywhere else, because a description of it wo
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from pathlib import Path
 from typing import Any, Mapping
 
@@ -18,6 +20,7 @@ from rich.table import Table
 from ..runtime.bundle import MANIFEST_NAME, Bundle
 from ..runtime.cpu_features import read_machine_cpu
 from ..runtime.errors import UserError
+from ..runtime.plan import PhaseMemory
 
 
 def describe_bundle(folder: Path) -> dict[str, Any]:
@@ -39,6 +42,7 @@ def describe_bundle(folder: Path) -> dict[str, Any]:
         "runs_here_reason": reason,
         "n_bytes": sum(record.n_bytes for record in bundle.files.values()) + (folder / MANIFEST_NAME).stat().st_size,
         "files": files,
+        "memory": [{**dataclasses.asdict(phase), "total": phase.total} for phase in _memory_plan(bundle)],
         "recipe": bundle.recipe,
         "tools": bundle.manifest["tools"],
     }
@@ -59,7 +63,16 @@ def print_bundle(description: Mapping[str, Any], console: Console) -> None:
     console.print(_table((), ((name, str(value)) for name, value in facts.items())))
     rows = [(name, _size(file["n_bytes"]), file["sha256"][:16]) for name, file in description["files"].items()]
     console.print(_table(("file", "size", "sha256"), rows))
+    phases = description["memory"]
+    if phases:
+        console.print(_table(("memory plan", *list(phases[0])[1:]), ([_size(v) if isinstance(v, int) else v for v in phase.values()] for phase in phases)))
     console.print(_table(("recipe", ""), ((key, str(value)) for key, value in _flat(description["recipe"]))))
+
+
+def _memory_plan(bundle: Bundle) -> list[PhaseMemory]:
+    """What each phase needs at its peak, as the static plan says."""
+    plan = json.loads(bundle.path("plan.json").read_bytes())
+    return [PhaseMemory.from_json(phase) for phase in plan["memory"]]
 
 
 def _table(head: tuple[str, ...], rows: Any) -> Table:

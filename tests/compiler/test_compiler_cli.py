@@ -14,6 +14,7 @@ from mobilefinetuner.compiler.zipapp_writer import make_zipapp
 from mobilefinetuner.runtime.cpu_features import read_machine_cpu
 
 FIELDS = {"abi": {"arch": read_machine_cpu().arch}, "recipe": {"train": {"rank": 16, "note": "[bold]店"}}, "required_cpu_features": [], "tools": {"mft": "1"}}
+PLAN = json.dumps({"memory": [dict(phase="backward", weights=97 << 20, adapter=1 << 20, optimizer=2 << 20, activations=3 << 20, scratch=512, floor=30 << 20)]}).encode()
 
 
 def mft(*words, cwd=None, **environment):
@@ -36,7 +37,7 @@ def bundle(tmp_path):
         "            return 4\n"
         "    print(os.getcwd(), *sys.argv[1:]); return 3\n"
     )
-    return write_bundle(tmp_path / "b", {"mft.pyz": make_zipapp(runtime), "plan.json": b"{}"}, FIELDS)
+    return write_bundle(tmp_path / "b", {"mft.pyz": make_zipapp(runtime), "plan.json": PLAN}, FIELDS)
 
 
 def test_without_a_verb_the_verbs_are_listed():
@@ -89,14 +90,15 @@ def test_bytes_that_are_no_text_are_refused(tmp_path):
 
 def test_inspect_shows_files_recipe_and_whether_it_runs_here(bundle):
     page = mft("inspect", str(bundle), COLUMNS="200").stdout.decode()
-    for text in ("mft.pyz", "plan.json", "train.rank", "16", "[bold]店", "runs here", "yes"):
+    for text in ("mft.pyz", "plan.json", "train.rank", "16", "[bold]店", "runs here", "yes", "backward", "97.0 MiB", "512 B"):
         assert text in page
     document = json.loads(mft("inspect", str(bundle), "--json").stdout)
     assert document["runs_here"] and set(document["files"]) == {"mft.pyz", "plan.json"} and document["recipe"] == FIELDS["recipe"]
+    assert document["memory"][0]["total"] == (133 << 20) + 512
 
 
 def test_inspect_explains_a_bundle_for_another_machine(tmp_path):
-    other = write_bundle(tmp_path / "other", {"plan.json": b"{}"}, {**FIELDS, "abi": {"arch": "sparc"}})
+    other = write_bundle(tmp_path / "other", {"plan.json": PLAN}, {**FIELDS, "abi": {"arch": "sparc"}})
     document = json.loads(mft("inspect", str(other), "--json").stdout)
     assert not document["runs_here"] and "sparc" in document["runs_here_reason"]
 
