@@ -103,7 +103,8 @@ def _reserved_texts(template: JinjaTemplate, usual: Joints, rules: Mapping[str, 
     for literal in sorted(template.literals, key=lambda literal: (len(literal), literal)):
         if not literal.strip() or any(shorter in literal for shorter in reserved):
             continue
-        forms = (literal, f"a{literal}", f"{literal}b", f"a{literal}b", f"{literal}{literal}")
+        closing = literal.replace("<", "</", 1)
+        forms = (literal, f"a{literal}", f"{literal}b", f"a{literal}b", f"{literal}{literal}", f"{literal}b{closing}")
         for roles, place in [(head + ("user", "assistant") * 2, place) for head in heads for place in range(len(head) + 4)]:
             marked = [(role, f"turn {index}") for index, role in enumerate(roles)]
             examples = [[*marked[:place], (roles[place], text), *marked[place + 1 :]] for text in forms]

@@ -22,7 +22,7 @@ PARTIALS = 64
 
 
 def adamw_step(name: str, size: int, isa: Isa):
-    """m ← β₁m + (1−β₁)g, v ← β₂v + (1−β₂)g², u = (m/c₁) / (√(v/c₂) + ε), w ← w − lr · (clip(u, ±max_update) + decay · w)    (arXiv 1711.05101)
+    """m ← β₁m + (1−β₁)g, v ← β₂v + (1−β₂)g², u = lr · ((m/c₁) / (√(v/c₂) + ε) + decay · w), w ← w − clip(u, ±max_update)    (arXiv 1711.05101)
 
     w, m, v [P] (read and overwritten) · g [P] · hyper [9] in the order of HYPERPARAMETERS; g is multiplied by gradient_scale first.
     """
@@ -46,13 +46,12 @@ def adamw_step(name: str, size: int, isa: Isa):
                         g[task * chunk + i * lanes + e] * hyper[7] * (g[task * chunk + i * lanes + e] * hyper[7])
                     )
                 for e in T.vectorized(lanes):
-                    update[e] = (m[task * chunk + i * lanes + e] / hyper[5]) / (
-                        T.sqrt(v[task * chunk + i * lanes + e] / hyper[6]) + hyper[3]
+                    update[e] = hyper[0] * (
+                        (m[task * chunk + i * lanes + e] / hyper[5]) / (T.sqrt(v[task * chunk + i * lanes + e] / hyper[6]) + hyper[3])
+                        + hyper[4] * w[task * chunk + i * lanes + e]
                     )
                 for e in T.vectorized(lanes):
-                    w[task * chunk + i * lanes + e] = w[task * chunk + i * lanes + e] - hyper[0] * (
-                        T.max(T.min(update[e], hyper[8]), T.float32(0) - hyper[8]) + hyper[4] * w[task * chunk + i * lanes + e]
-                    )
+                    w[task * chunk + i * lanes + e] -= T.max(T.min(update[e], hyper[8]), T.float32(0) - hyper[8])
 
     return named(func, name)
 
