@@ -97,21 +97,26 @@ def unusual_joints(template: JinjaTemplate, usual: Joints) -> Joints:
 
 
 def _reserved_texts(template: JinjaTemplate, usual: Joints, rules: Mapping[str, str]) -> tuple[str, ...]:
-    """The template's own string literals that change more than themselves when a turn contains them."""
-    reserved: list[str] = []
+    """The template's own string literals that change more than themselves when a turn contains them.
+
+    Single literals first, then an opening tag with its closing one, unless one of the two is reserved already.
+    """
+    literals = sorted((text for text in template.literals if text.strip()), key=lambda text: (len(text), text))
+    candidates = [(text, (text, f"a{text}", f"{text}b", f"a{text}b", f"{text}{text}")) for text in literals]
+    candidates += [(text, (f"{text}b{text.replace('<', '</', 1)}",)) for text in literals if "<" in text]
     heads = ((), ("system",)) if "system" in rules else ((),)
-    for literal in sorted(template.literals, key=lambda literal: (len(literal), literal)):
-        if not literal.strip() or any(shorter in literal for shorter in reserved):
-            continue
-        closing = literal.replace("<", "</", 1)
-        forms = (literal, f"a{literal}", f"{literal}b", f"a{literal}b", f"{literal}{literal}", f"{literal}b{closing}")
-        for roles, place in [(head + ("user", "assistant") * 2, place) for head in heads for place in range(len(head) + 4)]:
-            marked = [(role, f"turn {index}") for index, role in enumerate(roles)]
-            examples = [[*marked[:place], (roles[place], text), *marked[place + 1 :]] for text in forms]
+    places = [(head + ("user", "assistant") * 2, place) for head in heads for place in range(len(head) + 4)]
+    reserved: list[str] = []
+    for literal, forms in candidates:
+        if not any(found in form for found in reserved for form in forms):
+            examples = (_with_text(roles, place, form) for roles, place in places for form in forms)
             if any(_rendered(template, turns, False) != _composed(usual, rules, turns, False) for turns in examples):
                 reserved.append(literal)
-                break
     return tuple(reserved)
+
+
+def _with_text(roles: Sequence[str], place: int, text: str) -> Turns:
+    return [(role, text if index == place else f"turn {index}") for index, role in enumerate(roles)]
 
 
 def _composed(joints: Joints, rules: Mapping[str, str], turns: Turns, generate: bool) -> str:

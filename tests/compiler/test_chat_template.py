@@ -6,6 +6,7 @@ The references are Jinja itself and, where installed, transformers' own renderin
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -322,3 +323,19 @@ def test_our_jinja_renders_as_transformers_does(name, smollm2_path):
         assert jinja(metadata).render(turns, generate) == theirs[0]
         compared += 1
     assert compared > 80
+
+
+@pytest.mark.oracle
+def test_smollm2_conversations_become_the_tokens_of_transformers(smollm2, smollm2_path):
+    pytest.importorskip("transformers")
+    sys.path.insert(0, str(CASES.parent.parent / "oracles"))
+    try:
+        from tokenizer_golden import transformers_tokenizer
+    finally:
+        sys.path.pop(0)
+    reference = transformers_tokenizer(smollm2_path)
+    _, chat, tokenizer = smollm2
+    for turns, generate in proof_conversations(with_system=True):
+        conversation = [{"role": role, "content": text} for role, text in turns]
+        theirs = reference.apply_chat_template(conversation, add_generation_prompt=generate, return_dict=True)["input_ids"]
+        assert chat.encode(tokenizer, messages(*turns), None, generate).token_ids.tolist() == theirs
