@@ -15,6 +15,7 @@ import numpy as np
 
 from .engine import Engine
 from .errors import MftError
+from .kernel_library import Program
 from .packing import NO_TARGET, PackedBatch
 from .plan import parse_bucket
 from .step_memory import Arena, adapter_tensors, layer_elements, training_tensors
@@ -88,7 +89,7 @@ class TrainStep:
     def score(self, batch: PackedBatch) -> float:
         """Summed loss of the micro-batch in nats, without gradients."""
         self.forward(batch)
-        return score_rows(self._head_score, self.arena, self.arena["hidden"][-1], batch.targets)
+        return _total(score_rows(self._head_score, self.arena, self.arena["hidden"][-1], batch.targets))
 
     def accumulate(self, batch: PackedBatch, labels_in_step: int) -> float:
         """Add the micro-batch's share of the step's mean-loss gradient to `gradient`; returns its summed loss in nats.
@@ -99,12 +100,12 @@ class TrainStep:
         d_top = self.arena["d_hidden"][len(self._forward) % 2]
         d_top[:] = 0
         self.arena["scale"][0] = 1.0 / labels_in_step
-        loss = score_rows(self._head_loss, self.arena, self.arena["hidden"][-1], batch.targets, d_top)
+        losses = score_rows(self._head_loss, self.arena, self.arena["hidden"][-1], batch.targets, d_top)
         for layer in range(len(self._backward) - 1, -1, -1):
             self._backward[layer].run()
             at = layer * self._layer_size
             self.state["gradient"][at : at + self._layer_size] += self.arena["layer_gradient"]
-        return loss
+        return _total(losses)
 
     def input_gradient(self) -> np.ndarray:
         """Gradient with respect to the embeddings after accumulate()  →  [M,D] f32"""
@@ -138,14 +139,14 @@ class TrainStep:
         return "all block outputs are finite, so it arose in the head or on the way back"
 
 
-def score_rows(program, arena: Arena, hidden: np.ndarray, targets: np.ndarray, d_hidden: np.ndarray | None = None) -> float:
-    """Send the rows that have a target through the head, a chunk at a time; returns the summed loss in nats.
+def score_rows(program: Program, arena: Arena, hidden: np.ndarray, targets: np.ndarray, d_hidden: np.ndarray | None = None) -> np.ndarray:
+    """Send the rows that have a target through the head, a chunk at a time; returns their losses in nats, in order.
 
-    hidden [M,D] · targets [M]; d_hidden [M,D] receives the gradient of these rows.
+    hidden [M,D] · targets [M]; d_hidden [M,D] receives the gradient of these rows  →  [labels] f32
     """
     chunk = len(arena["targets"])
     rows = np.flatnonzero(targets != NO_TARGET)
-    total = 0.0
+    losses = np.empty(len(rows), np.float32)
     for at in range(0, len(rows), chunk):
         part = rows[at : at + chunk]
         n = len(part)
@@ -154,7 +155,11 @@ def score_rows(program, arena: Arena, hidden: np.ndarray, targets: np.ndarray, d
         arena["targets"][:n] = targets[part]
         arena["targets"][n:] = NO_TARGET
         program.run()
-        total += float(arena["loss"][:n].sum(dtype=np.float64))
+        losses[at : at + n] = arena["loss"][:n]
         if d_hidden is not None:
             d_hidden[part] = arena["head_dx"][:n]
-    return total
+    return losses
+
+
+def _total(losses: np.ndarray) -> float:
+    return float(losses.sum(dtype=np.float64))

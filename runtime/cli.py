@@ -1,0 +1,79 @@
+"""The phone's command line: python3 mft.pyz VERB …
+
+In:  the words that were typed.
+Out: the exit code: 0 done, 2 the user's mistake, 3 finished but not promoted, 4 paused and resumable, 1 our fault.
+A verb's module is imported only when it is asked for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+from . import __version__
+from .errors import MftError
+from .session import Session
+from .verbs import NAMES
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb; every outcome that is not our fault ends in a sentence on stderr."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    parser = _parser()
+    options = parser.parse_args(sys.argv[1:] if argv is None else list(argv))
+    if not options.verb:
+        parser.print_help(sys.stderr)
+        return 2
+    try:
+        session = Session.open(_bundle_folder(options.bundle), options.workspace, options.json, options.threads)
+        return _verb(options.verb).run(session, options)
+    except MftError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:  # the reader of our output (head, less) has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _verb(name: str) -> ModuleType:
+    return importlib.import_module(f".verbs.{name}", __package__)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="mft.pyz", description="Fine-tune, verify and use the model of this bundle on this machine.")
+    parser.add_argument("--version", action="version", version=f"mobilefinetuner {__version__}")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB")
+    for name in NAMES:
+        module = _verb(name)
+        verb = verbs.add_parser(name, help=module.SUMMARY, description=module.SUMMARY)
+        verb.add_argument("--workspace", type=Path, metavar="DIR", help="where runs and versions live (default: beside the bundle)")
+        verb.add_argument("--json", action="store_true", help="one JSON object on stdout, progress on stderr")
+        verb.add_argument("--threads", type=_positive, metavar="N", help="compute threads (default: the device profile's)")
+        verb.add_argument("--bundle", type=Path, help=argparse.SUPPRESS)
+        module.configure(verb)
+    return parser
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+    return value
+
+
+def _bundle_folder(named: Path | None) -> Path:
+    """The bundle that this runtime lies in: the folder of mft.pyz."""
+    if named is not None:
+        return named.absolute()
+    return Path(sys.argv[0]).absolute().parent
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""What every verb works with: the verified bundle, the workspace, and where its words go.
+
+In:  the global options of the command line.
+Out: Session.
+With --json exactly one JSON object goes to stdout and everything else to stderr; without it the result is for people.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from .audit import AuditLog
+from .bundle import Bundle
+from .chat_format import ChatFormat
+from .data.scenario import Scenario
+from .engine import Engine
+from .gguf_file import GgufFile
+from .kernel_library import usable_cores
+from .plan import Plan
+from .tokenizer import Tokenizer
+from .versions import OpenedVersion, VersionStore
+from .workspace import Workspace
+
+
+@dataclass(frozen=True)
+class Session:
+    """One run of one verb."""
+
+    bundle: Bundle
+    workspace: Workspace
+    json: bool
+    threads: int
+    """compute threads"""
+
+    @classmethod
+    def open(cls, bundle: Path, workspace: Path | None, as_json: bool, threads: int | None) -> "Session":
+        """Verify the bundle and find the workspace; UserError when either is not usable. Nothing is written."""
+        opened = Bundle.open(bundle)
+        place = Workspace(workspace or bundle.parent / f"{bundle.name}-workspace", bundle)
+        wanted = threads or min(opened.recipe["device"]["threads"], usable_cores())
+        return cls(opened, place, as_json, wanted)
+
+    def say(self, text: str = "") -> None:
+        """A line for people: progress or a remark."""
+        print(text, file=sys.stderr, flush=True)
+
+    def notices(self, lines: Iterable[str]) -> None:
+        """Things that went differently than asked, such as falling back to an intact version."""
+        for line in lines:
+            self.say(f"note: {line}")
+
+    def result(self, document: Mapping[str, Any], text: str) -> None:
+        """The outcome: `document` with --json, else `text`."""
+        print(json.dumps(document, ensure_ascii=False, sort_keys=True) if self.json else text, flush=True)
+
+    @cached_property
+    def plan(self) -> Plan:
+        return Plan.from_json(json.loads(self.bundle.path("plan.json").read_text(encoding="utf-8")))
+
+    @cached_property
+    def scenario(self) -> Scenario:
+        return Scenario.load(self.bundle.path("scenario.json"))
+
+    @cached_property
+    def chat(self) -> ChatFormat:
+        return ChatFormat.from_dict(self.scenario.chat)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        return Tokenizer.load(self.bundle.path("tokenizer.json"))
+
+    @cached_property
+    def base(self) -> GgufFile:
+        return GgufFile.open(self.bundle.path("model.gguf"))
+
+    @cached_property
+    def versions(self) -> VersionStore:
+        return VersionStore(self.workspace.versions_dir, self.bundle.path("model.gguf"))
+
+    @cached_property
+    def audit(self) -> AuditLog:
+        return AuditLog(self.workspace.audit_path)
+
+    def open_version(self, version_id: str | None) -> OpenedVersion:
+        """The named version, or the current one; notices are printed."""
+        opened = self.versions.open(version_id)
+        self.notices(opened.notices)
+        return opened
+
+    def engine(self, weights: GgufFile) -> Engine:
+        """These weights, ready to compute with the session's threads."""
+        return Engine(self.plan, self.bundle.path("kernels.so"), weights, self.threads)
