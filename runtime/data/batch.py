@@ -14,11 +14,11 @@ from typing import Sequence
 
 import numpy as np
 
-from .languages import DIGIT, SPACE, class_table, letter_classes
+from .languages import DIGIT, OTHER, SCRIPTS, SPACE, class_table
 
 SHINGLE_CHARS = 5
 SAMPLE_ONE_IN = 4
-"""Shingles whose hash divides by this are looked at; the choice depends on the shingle alone, so equal texts choose equally."""
+"""A power of two. Shingles whose hash divides by this are looked at; the choice depends on the shingle alone, so equal texts choose equally."""
 _RUN_EXEMPT = frozenset("-=_*.~#…─━—·•+|/\\<>")
 
 
@@ -39,33 +39,40 @@ class TextBatch:
         """[C] uint8"""
         return class_table()[self.codes]
 
-    @cached_property
-    def lowered(self) -> str:
-        """Lower case, for looking up literal words; offsets may differ from `joined`."""
-        return self.joined.lower()
+    def per_turn(self, is_counted: np.ndarray) -> np.ndarray:
+        """is_counted [C] bool -> [T] how many characters of each turn are"""
+        return np.add.reduceat(is_counted.view(np.uint8), self.starts, dtype=np.int64) if len(self.starts) else self.starts
 
-    def count(self, is_counted: np.ndarray) -> np.ndarray:
-        """is_counted [256] bool over classes -> [T] how many characters of such a class each turn has"""
-        return np.add.reduceat(is_counted[self.classes].view(np.uint8), self.starts, dtype=np.int64) if len(self.starts) else self.starts
+    def count(self, numbers: Sequence[int]) -> np.ndarray:
+        """[T] how many characters are of one of these classes"""
+        is_counted = np.zeros(len(self.classes), bool)
+        for number in numbers:
+            is_counted |= self.classes == number
+        return self.per_turn(is_counted)
 
     @cached_property
     def letters(self) -> np.ndarray:
         """[T] letters of any script"""
-        return self.count(letter_classes())
+        return self.per_turn((self.classes > OTHER) & (self.classes < DIGIT))
 
     @cached_property
     def digits(self) -> np.ndarray:
         """[T]"""
-        is_digit = np.zeros(256, bool)
-        is_digit[DIGIT] = True
-        return self.count(is_digit)
+        return self.per_turn(self.classes == DIGIT)
 
     @cached_property
     def visible(self) -> np.ndarray:
         """[T] characters that are not white space; the separator is white space"""
-        is_visible = np.ones(256, bool)
-        is_visible[SPACE] = False
-        return self.count(is_visible)
+        return self.per_turn(self.classes != SPACE)
+
+    def letters_by_script(self) -> dict[str, int]:
+        """Letters of the whole batch, scripts without any left out."""
+        counts = {name: int(np.count_nonzero(self.classes == number)) for number, name in enumerate(SCRIPTS, start=1)}
+        return {name: count for name, count in counts.items() if count}
+
+    def turns_at(self, positions: Sequence[int]) -> list[int]:
+        """The turns in which these positions of the joined text lie, each once."""
+        return np.unique(np.searchsorted(self.stops, positions)).tolist()
 
     @cached_property
     def has_surrogate(self) -> bool:
@@ -120,9 +127,13 @@ class FoldedBatch:
         is_kept = folded != 0
         self.codes = folded[is_kept]
         """[F] uint32"""
-        kept_before = np.concatenate([[0], np.cumsum(is_kept)])
-        self.turn_bounds = kept_before[np.concatenate([batch.starts, [len(folded)]])]
+        self.turn_bounds = np.concatenate([[0], np.cumsum(batch.per_turn(is_kept))])
         """[T + 1]"""
+
+    @cached_property
+    def codes16(self) -> np.ndarray:
+        """[F] uint16, what texts are remembered and compared by: beyond the basic plane (emoji, rare Han) the code point modulo 65,536"""
+        return self.codes.astype(np.uint16)
 
     @cached_property
     def shingles(self) -> np.ndarray:
@@ -132,7 +143,7 @@ class FoldedBatch:
     @cached_property
     def sampled(self) -> np.ndarray:
         """[S] positions of the shingles that are looked at"""
-        return np.flatnonzero(self.shingles % np.uint32(SAMPLE_ONE_IN) == 0)
+        return np.flatnonzero((self.shingles & np.uint32(SAMPLE_ONE_IN - 1)) == 0)
 
 
 def shingle_hashes(codes: np.ndarray) -> np.ndarray:

@@ -26,6 +26,7 @@ _GENERATION_BYTES = 128 << 20
 _RUN_KEYS = 1 << 20
 _CANDIDATES_MAX = 8
 _SPOOL_BYTES = 1 << 20
+_CODE_BYTES = 2
 
 
 @dataclass(frozen=True)
@@ -104,11 +105,10 @@ class _Generation:
         """band_keys [n, BANDS] uint32"""
         self._file.seek(self._offsets[-1])
         numbers = np.arange(len(self._records), len(self._records) + len(texts))
-        for text, record in zip(texts, records):
-            data = text.tobytes().decode("utf-32-le", "surrogatepass").encode("utf-8", "surrogatepass")
-            self._file.write(data)
-            self._offsets.append(self._offsets[-1] + len(data))
-            self._records.append(record)
+        self._file.write(np.concatenate(texts).tobytes())
+        ends = np.cumsum([len(text) for text in texts]) * _CODE_BYTES + self._offsets[-1]
+        self._offsets.extend(ends.tolist())
+        self._records.extend(records)
         for band, index in enumerate(self._bands):
             index.add(band_keys[:, band], numbers)
 
@@ -120,8 +120,7 @@ class _Generation:
         """The folded text and its record."""
         self._file.seek(self._offsets[number])
         data = self._file.read(self._offsets[number + 1] - self._offsets[number])
-        codes = data.decode("utf-8", "surrogatepass").encode("utf-32-le", "surrogatepass")
-        return np.frombuffer(codes, np.uint32), self._records[number]
+        return np.frombuffer(data, np.uint16), self._records[number]
 
     def close(self) -> None:
         self._file.close()
@@ -135,22 +134,22 @@ class NearDuplicates:
         self._generations = [_Generation(spool_dir)]
 
     def check(self, texts: list[np.ndarray], records: list[int], minima: np.ndarray) -> list[Twin | None]:
-        """texts: folded code points; minima [n, BANDS * ROWS] uint32 from `minhash`. New ones are remembered."""
+        """texts: folded 16-bit codes; minima [n, BANDS * ROWS] uint32 from `minhash`. New ones are remembered."""
         keys = band_keys(minima)
         earlier = [(generation, generation.candidates(keys)) for generation in self._generations]
+        suspects = _shared(keys) | np.any([(found >= 0).any(axis=1) for _, found in earlier], axis=0)
         fresh: list[dict[int, int]] = [{} for _ in range(BANDS)]
-        answers: list[Twin | None] = []
-        kept: list[int] = []
-        for number, row in enumerate(keys.tolist()):
+        answers: list[Twin | None] = [None] * len(texts)
+        for number in np.flatnonzero(suspects).tolist():
+            row = keys[number].tolist()
             twins = [(texts[at], records[at]) for at in self._fresh_candidates(fresh, row)]
             for generation, found in earlier:
                 twins += [generation.text(at) for at in dict.fromkeys(found[number].tolist()) if at >= 0]
-            twin = self._best(texts[number], twins[:_CANDIDATES_MAX]) if twins else None
-            answers.append(twin)
-            if twin is None:
-                kept.append(number)
+            answers[number] = self._best(texts[number], twins[:_CANDIDATES_MAX]) if twins else None
+            if answers[number] is None:
                 for band, key in zip(fresh, row):
                     band[key] = number
+        kept = [number for number, twin in enumerate(answers) if twin is None]
         self._remember([texts[number] for number in kept], [records[number] for number in kept], keys[kept])
         return answers
 
@@ -173,6 +172,15 @@ class NearDuplicates:
     def close(self) -> None:
         for generation in self._generations:
             generation.close()
+
+
+def _shared(keys: np.ndarray) -> np.ndarray:
+    """keys [n, BANDS] -> [n] bool: another row has one of this row's keys"""
+    shared = np.zeros(len(keys), bool)
+    for column in keys.T:
+        _, inverse, counts = np.unique(column, return_inverse=True, return_counts=True)
+        shared |= counts[inverse] > 1
+    return shared
 
 
 def exact_keys(texts: list[np.ndarray]) -> np.ndarray:
@@ -208,7 +216,7 @@ def similarity_of(one: np.ndarray, other: np.ndarray) -> float:
     """Jaccard similarity of two folded texts' shingle sets; 0 when their digits differ."""
     if not np.array_equal(one[_is_digit(one)], other[_is_digit(other)]):
         return 0.0
-    first, second = np.unique(shingle_hashes(one)), np.unique(shingle_hashes(other))
+    first, second = (np.unique(shingle_hashes(text.astype(np.uint32))) for text in (one, other))
     shared = len(np.intersect1d(first, second, assume_unique=True))
     return shared / max(1, len(first) + len(second) - shared)
 

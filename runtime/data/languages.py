@@ -77,22 +77,6 @@ def class_table() -> np.ndarray:
     return table
 
 
-def classes_of(codes: np.ndarray) -> np.ndarray:
-    """codes [n] uint32 -> classes [n] uint8"""
-    return class_table()[codes]
-
-
-def expected_classes(languages: tuple[str, ...]) -> np.ndarray:
-    """bool [256]: the classes that are letters of one of these languages."""
-    wanted = np.zeros(256, dtype=bool)
-    for language in languages:
-        for script in SCRIPTS_OF_LANGUAGE[language]:
-            wanted[SCRIPTS.index(script) + 1] = True
-    return wanted
-
-
-def letter_classes() -> np.ndarray:
-    """bool [256]: the classes that are letters of any script."""
-    letters = np.zeros(256, dtype=bool)
-    letters[1:len(SCRIPTS) + 1] = True
-    return letters
+def expected_classes(languages: tuple[str, ...]) -> list[int]:
+    """The classes that are letters of one of these languages."""
+    return sorted({SCRIPTS.index(script) + 1 for language in languages for script in SCRIPTS_OF_LANGUAGE[language]})

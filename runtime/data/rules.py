@@ -16,17 +16,20 @@ from typing import Iterable, Sequence
 import numpy as np
 
 from ..message import Conversation, Message
-from .batch import FoldedBatch, TextBatch, SHINGLE_CHARS
+from .batch import SAMPLE_ONE_IN, SHINGLE_CHARS, FoldedBatch, TextBatch
 from .duplicates import ExactDuplicates, NearDuplicates, exact_keys, minhash
 from .found import excerpt
-from .languages import SCRIPTS, expected_classes
+from .languages import expected_classes
 from .redact import redact
 from .scenario import PatternRule, Scenario
+from .words import WordFinder
 from .readers.shapes import settle
 
 _ROLE_MARKS = {"user": 1, "assistant": 2, "system": 3, "tool": 4}
 _LINK = re.compile(r"(?:https?://|www\.)\S+", re.IGNORECASE)
+_LINK_WORDS = ("http://", "https://", "www.")
 _REDACT_DIGITS = 7
+_LONG_TURN_CHARS = 400
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,7 @@ class RuleEngine:
         self._control = sorted(token for token in control_tokens if token)
         self._expected = expected_classes(scenario.languages)
         self._patterns = [(rule, re.compile(rule.regex, re.IGNORECASE)) for rule in scenario.rules.patterns]
+        self._words = WordFinder((*self._control, *_LINK_WORDS, *(word for rule in scenario.rules.patterns for word in rule.contains)))
         self._exact = ExactDuplicates()
         self._near = NearDuplicates(scenario.rules.near_duplicate_similarity, spool_dir)
         self.letters: Counter[str] = Counter()
@@ -75,7 +79,7 @@ class RuleEngine:
     def apply(self, conversations: Sequence[Conversation], records: Sequence[int]) -> list[Verdict]:
         """Judge a batch; `records` are the conversations' numbers in the whole input, for naming duplicates."""
         verdicts = [Verdict(conversation) for conversation in conversations]
-        turns = _Turns(conversations)
+        turns = _Turns(conversations, self._words)
         self._count_letters(turns.batch)
         self._unsafe(turns, verdicts)
         removed = self._removed_turns(turns, verdicts)
@@ -88,20 +92,15 @@ class RuleEngine:
         return verdicts
 
     def _count_letters(self, batch: TextBatch) -> None:
-        counts = np.bincount(batch.classes, minlength=256)
-        for number, name in enumerate(SCRIPTS, start=1):
-            if counts[number]:
-                self.letters[name] += int(counts[number])
+        self.letters.update(batch.letters_by_script())
 
     def _unsafe(self, turns: _Turns, verdicts: list[Verdict]) -> None:
         """Texts that would be read as control tokens, or that are no Unicode text at all."""
         batch = turns.batch
         for token in self._control:
-            at = batch.joined.find(token)
-            while at >= 0:
-                turn = batch.turn_at(at)
+            exact = [at for at in turns.words.get(token.lower(), ()) if batch.joined.startswith(token, at)]
+            for turn in batch.turns_at(exact):
                 turns.drop(verdicts, turn, "control_token", f"holds {token!r}, which the model reads as a control token")
-                at = batch.joined.find(token, int(batch.stops[turn]))
         if batch.has_surrogate:
             for position in np.flatnonzero((batch.codes >= 0xD800) & (batch.codes <= 0xDFFF)).tolist():
                 turns.drop(verdicts, batch.turn_at(position), "broken_unicode", "holds half of a surrogate pair")
@@ -116,9 +115,9 @@ class RuleEngine:
             if rule.action == "turn":
                 for turn, detail in self._matches(turns, rule, expression):
                     removed.setdefault(turn, (rule.name, detail))
-        if self._rules.drop_link_only and ("://" in turns.batch.joined or "www." in turns.batch.lowered):
-            for turn, text in enumerate(turns.texts):
-                if ("://" in text or "www." in text.lower()) and not _LINK.sub("", text).strip(" \t\r\n,;|·-"):
+        if self._rules.drop_link_only:
+            for turn in turns.with_words(_LINK_WORDS):
+                if turns.roles[turn] != "system" and not _LINK.sub("", turns.texts[turn]).strip(" \t\r\n,;|·-"):
                     removed.setdefault(turn, ("link_only", "is nothing but links"))
         return removed
 
@@ -143,23 +142,20 @@ class RuleEngine:
                 verdict.decisions.append(Decision(rule, "turn_removed", f"turn {number - numbers[0] + 1} {detail}", excerpt(text)))
 
     def _matches(self, turns: _Turns, rule: PatternRule, expression: re.Pattern) -> Iterable[tuple[int, str]]:
-        words = [word for word in map(str.lower, rule.contains) if word in turns.batch.lowered]
-        if rule.contains and not words:
-            return
-        for turn, text in enumerate(turns.texts):
+        """(turn, detail) for each turn the pattern rule applies to."""
+        for turn in turns.with_words(rule.contains) if rule.contains else range(len(turns.texts)):
             if turns.roles[turn] in ("system", "tool") or rule.applies_to not in ("any", turns.roles[turn]):
                 continue
-            if rule.contains and not any(word in text.lower() for word in words):
-                continue
-            found = [match.group() for match in expression.finditer(text)]
+            found = [match.group() for match in expression.finditer(turns.texts[turn])]
             if len(found) >= rule.min_matches:
                 yield turn, f"matches {rule.name} ({', '.join(sorted({excerpt(piece)[:40] for piece in found}))})"
 
     def _content(self, turns: _Turns, removed: dict[int, tuple[str, str]], verdicts: list[Verdict]) -> None:
         """What drops whole conversations: no answer, advertising, length, repetition, language, echo."""
-        for number, verdict in enumerate(verdicts):
-            if verdict.conversation is not None and not any(m.role == "assistant" for m in verdict.conversation.messages):
-                verdict.drop("no_assistant_turn", "nobody answers in it", turns.opening(number))
+        has_answer = np.bincount(turns.owner[turns.is_answer], minlength=len(verdicts))
+        for number in np.flatnonzero(has_answer == 0).tolist():
+            if verdicts[number].conversation is not None:
+                verdicts[number].drop("no_assistant_turn", "nobody answers in it", turns.opening(number))
         for rule, expression in self._patterns:
             if rule.action == "record":
                 for turn, detail in self._matches(turns, rule, expression):
@@ -189,9 +185,9 @@ class RuleEngine:
                            f"{character!r} stands more than {self._rules.max_character_run} times in a row")
         if self._rules.max_repeated_ngram_share >= 1:
             return
-        for turn in turns.suspected_repeats(self._rules.max_repeated_ngram_share):
+        for turn in turns.suspected_repeats(self._rules.max_repeated_ngram_share, self._rules.repeated_ngram_min_chars):
             text = turns.texts[turn]
-            if len(text) < self._rules.repeated_ngram_min_chars or not turns.is_answer[turn]:
+            if not turns.is_answer[turn]:
                 continue
             share = repeated_share(text)
             if share > self._rules.max_repeated_ngram_share:
@@ -233,7 +229,7 @@ class RuleEngine:
         folded = turns.folded
         bounds = folded.turn_bounds[turns.first_turn]
         alive = [number for number, verdict in enumerate(verdicts) if verdict.conversation is not None]
-        texts = [folded.codes[bounds[number]:bounds[number + 1]] for number in alive]
+        texts = [folded.codes16[bounds[number]:bounds[number + 1]] for number in alive]
         keys = exact_keys(texts)
         for number, key in zip(alive, keys.tolist()):
             verdicts[number].key = key
@@ -256,7 +252,7 @@ class RuleEngine:
             return
         hashes = np.concatenate([folded.shingles[usable[edges[0, number]:edges[1, number]]] for number in chosen])
         stretches = np.concatenate([[0], np.cumsum(edges[1, chosen] - edges[0, chosen])])
-        texts = [folded.codes[bounds[number]:bounds[number + 1]] for number in chosen]
+        texts = [folded.codes16[bounds[number]:bounds[number + 1]] for number in chosen]
         twins = self._near.check(texts, records[chosen].tolist(), minhash(hashes, stretches))
         for number, twin in zip(chosen, twins):
             if twin is not None:
@@ -266,11 +262,13 @@ class RuleEngine:
 class _Turns:
     """The turns of a batch of conversations side by side."""
 
-    def __init__(self, conversations: Sequence[Conversation]) -> None:
+    def __init__(self, conversations: Sequence[Conversation], words: WordFinder) -> None:
         messages = [message for conversation in conversations for message in conversation.messages]
         self.texts = [message.text for message in messages]
         self.roles = [message.role for message in messages]
         self.batch = TextBatch(self.texts)
+        self.words = words.find(self.batch.joined, self.batch.codes)
+        """positions by word: of the pattern rules, control tokens and links"""
         counts = [len(conversation.messages) for conversation in conversations]
         self.first_turn = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         """[conversations + 1]"""
@@ -294,6 +292,11 @@ class _Turns:
             place = turn - int(self.first_turn[number]) + 1
             verdicts[number].drop(rule, f"turn {place} {detail}", self.texts[turn])
 
+    def with_words(self, words: Iterable[str]) -> list[int]:
+        """Turns that hold one of these words, of which the finder knows all."""
+        positions = [at for word in words for at in self.words.get(word.lower(), ())]
+        return self.batch.turns_at(positions) if positions else []
+
     def opening(self, number: int) -> str:
         """The beginning of a conversation, for excerpts."""
         return " | ".join(self.texts[self.first_turn[number]:self.first_turn[number + 1]][:3])
@@ -302,14 +305,19 @@ class _Turns:
         turns = range(int(self.first_turn[number]), int(self.first_turn[number + 1]))
         return next((self.texts[turn] for turn in turns if self.is_answer[turn]), "")
 
-    def suspected_repeats(self, share: float) -> list[int]:
+    def suspected_repeats(self, share: float, min_chars: int) -> list[int]:
         """Turns whose sampled shingles repeat at least half as much as `share`, or that are too small a sample to tell."""
         folded = self.folded
-        turn_of = np.searchsorted(folded.turn_bounds, folded.sampled, side="right") - 1
-        keys = np.sort(turn_of.astype(np.uint64) << np.uint64(32) | folded.shingles[folded.sampled])
+        total = np.diff(np.searchsorted(folded.sampled, folded.turn_bounds))
+        turn_of = np.repeat(np.arange(len(self.texts), dtype=np.uint32), total)
+        hashes = folded.shingles[folded.sampled]
+        # A quarter of a long turn's sample is enough to suspect it, and so are 18 bits of a hash.
+        is_used = np.repeat(self.batch.lengths < _LONG_TURN_CHARS, total) | (hashes & np.uint32(4 * SAMPLE_ONE_IN - 1) == 0)
+        turn_of, hashes = turn_of[is_used], hashes[is_used]
         total = np.bincount(turn_of, minlength=len(self.texts))
-        repeats = np.bincount((keys[1:][keys[1:] == keys[:-1]] >> np.uint64(32)).astype(np.int64), minlength=len(self.texts))
-        return np.flatnonzero((total < 8) | (repeats > 0.5 * share * total)).tolist()
+        keys = np.sort(turn_of << np.uint32(18) | hashes >> np.uint32(14))
+        repeats = np.bincount(keys[1:][keys[1:] == keys[:-1]] >> np.uint32(18), minlength=len(self.texts))
+        return np.flatnonzero((self.batch.lengths >= min_chars) & ((total < 8) | (repeats > 0.5 * share * total))).tolist()
 
 
 def repeated_share(text: str) -> float:

@@ -45,7 +45,10 @@ class Shape:
     convert: Callable[[Row], tuple[Message, ...]]
 
     def fits(self, row: Row) -> bool:
-        return all(any(key in row for key in group.split("|")) for group in self.keys)
+        for group in self.keys:
+            if group not in row and not any(key in row for key in group.split("|")):
+                return False
+        return True
 
 
 def openai_messages(row: Row) -> tuple[Message, ...]:
