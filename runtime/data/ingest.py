@@ -22,6 +22,7 @@ from .cache import CacheWriter, TrainingCache
 from .found import Quarantined, excerpt
 from .reading import ReadOptions, Reading
 from .report import IngestReport
+from .report_html import write_html
 from .rules import RuleEngine, Verdict
 from .scenario import Scenario
 from .sources import Source, expand, total_bytes
@@ -50,6 +51,8 @@ class IngestOptions:
     """the recipe's train settings, kept in the cache"""
     progress: Callable[[int, int, int], None] | None = None
     """called now and then with (records, bytes read, bytes in all)"""
+    report: Path | None = None
+    """an HTML page to write, also when the run is then refused"""
 
 
 def ingest(paths: Sequence[str | Path], scenario: Scenario, tokenizer: Tokenizer, chat: ChatFormat, cache_dir: str | Path,
@@ -65,15 +68,22 @@ def ingest(paths: Sequence[str | Path], scenario: Scenario, tokenizer: Tokenizer
         run = _Run(scenario, tokenizer, chat, _existing_parent(path), options)
         try:
             run.read(sources)
-            _accept(run.report, limit)
-            run.report.fingerprint, run.report.cache = fingerprint, str(path)
+            report = run.finished(fingerprint, path)
+            _show(report, options)
+            _accept(report, limit)
             run.write(path, sources)
-            report = run.report
         finally:
             run.close()
     else:
+        _show(report, options)
         _accept(report, limit)
     return report
+
+
+def _show(report: IngestReport, options: IngestOptions) -> None:
+    """The page comes first: it is what a person looks at when the data is refused."""
+    if options.report is not None:
+        write_html(report, options.report)
 
 
 def fingerprint_of(sources: Sequence[Source], scenario: Scenario, tokenizer: Tokenizer, options: IngestOptions) -> str:
@@ -116,7 +126,8 @@ def _accept(report: IngestReport, max_drop_share: float) -> None:
         raise UserError(_names(report), "has no assistant turn: nobody answers in it, so there is nothing to learn",
                         remedy="give the answers the role assistant, or name the speaker to learn with --me")
     if report.dropped_share > max_drop_share:
-        raise UserError(_names(report), f"{_stop_words(report)} ({reasons} of {report.records:,})",
+        others = f" (in all: {reasons})" if len(report.dropped) > 1 else ""
+        raise UserError(_names(report), f"{_stop_words(report)}{others}",
                         f"at most {max_drop_share:.0%} of the records dropped",
                         "look at --report FILE.html, then mend the data, or go on deliberately with --max-drop-share 1")
     if not report.windows:
@@ -223,11 +234,13 @@ class _Run:
             self.report.count_sample(len(sample.token_ids), int(sample.label_mask.sum()))
             self.report.heldout_windows += heldout
         conversation = verdict.conversation
-        if "pair" in conversation.metadata:
-            self._writer.add_line("pairs", {"record": record, **conversation.metadata["pair"]})
-        text = " | ".join(f"{message.role}: {excerpt(message.text)}" for message in conversation.messages[:6])
-        notes = {key: conversation.metadata[key] for key in ("title", "author") if conversation.metadata.get(key)}
-        self.report.show("kept", {"file": source, "line": line, "excerpt": text, "heldout": heldout, **notes})
+        extras = {key: conversation.metadata[key] for key in ("title", "author", "pair") if conversation.metadata.get(key)}
+        if extras:
+            self._writer.add_line("extras", {"record": record, **extras})
+        if self.report.shows("kept"):
+            text = " | ".join(f"{message.role}: {excerpt(message.text)}" for message in conversation.messages[:6])
+            extras.pop("pair", None)
+            self.report.show("kept", {"file": source, "line": line, "excerpt": text, "heldout": heldout, **extras})
 
     def _heldout_override(self) -> set[int] | None:
         """Correct the hash's choice at its edges: none of fewer than ten, at least one of more, never all."""
@@ -238,18 +251,23 @@ class _Run:
             return {self._smallest_key[1]}
         return None
 
-    def write(self, path: Path, sources: Sequence[Source]) -> None:
-        """The one moment at which the workspace changes."""
+    def finished(self, fingerprint: str, path: Path) -> IngestReport:
+        """The report with everything in it."""
         override = self._heldout_override()
         self.report.heldout = len(override) if override is not None else self._heldout_records
         if override is not None:
             self.report.heldout_windows = self._writer.windows_of(override)
+        self.report.fingerprint, self.report.cache = fingerprint, str(path)
+        return self.report
+
+    def write(self, path: Path, sources: Sequence[Source]) -> None:
+        """The one moment at which the workspace changes."""
         header = {
             "fingerprint": self.report.fingerprint, "tool": __version__, "data_version": DATA_VERSION, "report": self.report.as_json(),
             "scenario": self._scenario.to_json(), "model": dict(self._options.model), "train": dict(self._options.train),
             "sources": [{"name": source.name, "bytes": source.n_bytes} for source in sources],
         }
-        self._writer.finish(path, header, override)
+        self._writer.finish(path, header, self._heldout_override())
 
     def close(self) -> None:
         self._rules.close()

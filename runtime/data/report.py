@@ -82,6 +82,10 @@ class IngestReport:
         if len(shown) < EXAMPLES_MAX:
             shown.append(example)
 
+    def shows(self, reason: str) -> bool:
+        """Whether another example of it would be kept."""
+        return len(self.examples.get(reason, ())) < EXAMPLES_MAX
+
     def count_sample(self, n_tokens: int, n_labels: int) -> None:
         self.windows += 1
         self.tokens += n_tokens
