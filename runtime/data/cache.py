@@ -1,9 +1,9 @@
 """The training cache: one self-contained file with everything a training run needs to know of the data.
 
 In:  samples as they are made (nothing of them stays in memory), then one header.
-Out: TrainingCache, mapped: samples by split, header, decisions, preference pairs.
+Out: TrainingCache, mapped: samples by split, header, decisions, extras.
 Layout, little endian: magic 8 B · version u32 · header length u32 · header JSON · token ids i32 · label spans i32 ·
-sample table i64 · decisions JSONL · preference pairs JSONL · SHA-256 of all before. The header holds each section's length.
+sample table i64 · decisions JSONL · extras JSONL · SHA-256 of all before. The header holds each section's length.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..errors import UserError
 
 MAGIC = b"MFTCACHE"
 VERSION = 1
-SECTIONS = ("tokens", "spans", "table", "decisions", "pairs")
+SECTIONS = ("tokens", "spans", "table", "decisions", "extras")
 COLUMNS = ("token_offset", "n_tokens", "span_offset", "n_spans", "record", "source", "line", "heldout")
 Split = Literal["train", "heldout"]
 _FIXED = struct.Struct("<8sII")
@@ -70,7 +70,7 @@ class CacheWriter:
     def n_tokens(self) -> int:
         return self._n_tokens
 
-    def add_line(self, section: Literal["decisions", "pairs"], value: Mapping[str, Any]) -> None:
+    def add_line(self, section: Literal["decisions", "extras"], value: Mapping[str, Any]) -> None:
         """Append one JSON line to a section."""
         self._spools[section].write((json.dumps(value, ensure_ascii=False, sort_keys=True) + "\n").encode("utf-8", "backslashreplace"))
 
@@ -126,7 +126,7 @@ class TrainingCache:
         self._tokens = np.frombuffer(sections["tokens"], "<i4")
         self._spans = np.frombuffer(sections["spans"], "<i4").reshape(-1, 2)
         self._table = np.frombuffer(sections["table"], "<i8").reshape(-1, len(COLUMNS))
-        self._lines = {name: sections[name] for name in ("decisions", "pairs")}
+        self._lines = {name: sections[name] for name in ("decisions", "extras")}
 
     @classmethod
     def load(cls, path: str | Path) -> TrainingCache:
@@ -183,9 +183,9 @@ class TrainingCache:
         """Every record that was dropped or changed: file, line, rule, detail, excerpt."""
         return self._json_lines("decisions")
 
-    def preference_pairs(self) -> Iterator[dict]:
-        """Chosen/rejected rows as they were, for preference tuning."""
-        return self._json_lines("pairs")
+    def extras(self) -> Iterator[dict]:
+        """What kept conversations had beside their turns: record, title, author, pair (a preference row as it was)."""
+        return self._json_lines("extras")
 
     def _json_lines(self, name: str) -> Iterator[dict]:
         view, start = self._lines[name], 0
