@@ -75,7 +75,7 @@ def merge_version(base: GgufFile, adapter: AdapterTensors, block: VersionBlock, 
     """Write `out`; UserError when the adapter does not fit the base, changes nothing, or the storage refuses."""
     check_adapter_fits(base, adapter)
     tally = _Tally()
-    tensors = [_merged_source(base, name, adapter, tally) for name in base.tensors]
+    tensors = [_merged_source(base, name, adapter, type_name, tally) for name, type_name in merged_types(base, adapter).items()]
     lifted = any(tensor.type_name != base.tensors[tensor.name].type_name for tensor in tensors)
     block = replace(block, adapter_kind=adapter.kind, adapter_scale=adapter.scale, adapter_digest=adapter.digest(),
                     policy="fold" if adapter.kind == "grouped" else "lift")
@@ -111,13 +111,20 @@ def check_adapter_fits(base: GgufFile, adapter: AdapterTensors) -> None:
                             "compile the bundle again: the compiler brings a base to a foldable type")
 
 
-def _merged_source(base: GgufFile, name: str, adapter: AdapterTensors, tally: _Tally) -> TensorSource:
+def merged_types(base: GgufFile, adapter: AdapterTensors) -> dict[str, str]:
+    """GGUF type of every tensor of the file that merge_version would write."""
+    types = {name: info.type_name for name, info in base.tensors.items()}
+    if adapter.kind == "lora":
+        types |= {name: LIFTED_TYPE for name in adapter.pairs if types[name] not in UNQUANTIZED_TYPES}
+    return types
+
+
+def _merged_source(base: GgufFile, name: str, adapter: AdapterTensors, type_name: str, tally: _Tally) -> TensorSource:
     source = base.source(name)
     if name not in adapter.pairs:
         return source
     if adapter.kind == "grouped":
         return replace(source, read=lambda: _folded_rows(base, name, adapter, tally))
-    type_name = source.type_name if source.type_name in UNQUANTIZED_TYPES else LIFTED_TYPE
     return replace(source, type_name=type_name, read=lambda: _lifted_rows(base, name, adapter, type_name, tally))
 
 

@@ -1,0 +1,92 @@
+"""Take in an adapter that another tool trained on the same base: merge it, measure it, make it a version.
+
+In:  a session that holds the workspace; a PEFT folder or a llama.cpp LoRA file.
+Out: Adopted: the version and the judgement.
+Its base cannot be proved to be ours from the files alone: names and shapes must fit, and the measurement shows the rest.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import __version__
+from .adapter_tensors import AdapterTensors
+from .durable import canonical_json
+from .errors import UserError
+from .gguf_file import GgufFile
+from .gguf_lora import read_gguf_lora
+from .merge import check_adapter_fits, merged_types
+from .peft_folder import CONFIG_NAME, read_peft_folder
+from .plan import PROJECTIONS, Plan, signature_of
+from .session import Session
+from .tune import yardstick_of
+from .verification import Judgement, judge, measure
+from .version_block import VersionBlock
+from .versions import BASE, Version
+
+UNKNOWN_DATA = "imported"
+"""stands where a version has the fingerprint of its training data"""
+
+
+@dataclass(frozen=True)
+class Adopted:
+    """What came in."""
+
+    version: Version
+    judgement: Judgement
+    promoted: bool
+
+
+def read_adapter(path: Path, base: GgufFile) -> AdapterTensors:
+    """Whatever of the two it is."""
+    if path.is_dir():
+        return read_peft_folder(path, base)
+    if path.name == CONFIG_NAME or path.suffix == ".safetensors":
+        return read_peft_folder(path.parent, base)
+    if path.is_file():
+        return read_gguf_lora(path, base)
+    raise UserError(str(path), "does not exist", f"a PEFT folder with {CONFIG_NAME}, or a GGUF file of type adapter")
+
+
+def adopt(session: Session, path: Path) -> Adopted:
+    """UserError when the adapter does not fit the base or this bundle has no kernels for the merged weights."""
+    adapter = read_adapter(path, session.base)
+    check_adapter_fits(session.base, adapter)
+    require_kernels(session.plan, session.base, adapter)
+    session.say(f"merging a {adapter.kind} adapter of {len(adapter.pairs)} tensors")
+    version, report = session.versions.add(session.base, adapter, _block(session), dict(session.bundle.recipe))
+    session.audit.append("imported", version=version.id, adapter=version.adapter_digest, rounding_loss=report.rounding_loss)
+    yardstick = yardstick_of(session, ())
+    session.say("measuring the base")
+    before = measure(session, session.base, yardstick, session.say)
+    session.say(f"measuring {version.id}")
+    judgement = judge(before, measure(session, GgufFile.open(session.versions.model_path(version.id)), yardstick, session.say), None)
+    version = session.versions.judge(version.id, judgement.verdict, judgement.reasons, judgement.scores())
+    session.audit.append("verified", version=version.id, verdict=judgement.verdict, **judgement.scores())
+    promoted = judgement.verdict != "keep"
+    if promoted:
+        session.versions.promote(version.id)
+        session.audit.append("promoted", version=version.id)
+    return Adopted(version, judgement, promoted)
+
+
+def require_kernels(plan: Plan, base: GgufFile, adapter: AdapterTensors) -> None:
+    """The bundle can compute with what the merge makes of the weights."""
+    types = merged_types(base, adapter)
+    for layer in range(plan.model.layers):
+        signature = signature_of({name: types[f"blk.{layer}.{name}.weight"] for name in PROJECTIONS})
+        if signature not in plan.signatures:
+            raise UserError("import", f"merging makes layer {layer}'s weights {signature}, for which this bundle has no kernels",
+                            ", ".join(plan.signatures), "compile a bundle with train.adapter=lora quantization=q8_0")  # fmt: skip
+
+
+def _block(session: Session) -> VersionBlock:
+    bundle = session.bundle
+    now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return VersionBlock(
+        id="", parent=BASE, base_id=bundle.bundle_id, base_sha256=bundle.files["model.gguf"].sha256, data_fingerprint=UNKNOWN_DATA, steps=0,
+        recipe_sha256=hashlib.sha256(canonical_json(bundle.recipe)).hexdigest(), created_utc=now, tool=f"mobilefinetuner {__version__}",
+    )  # fmt: skip
