@@ -11,12 +11,14 @@ import re
 
 _CLOSERS = "\"'”’」』）)】》〉］]}»"
 _ABBREVIATIONS = frozenset(
-    "mr mrs ms dr prof st sr jr vs etc e.g i.e eg ie cf al fig no vol pp ed inc ltd co corp dept est approx gen rep sen gov capt col lt "
-    "rev hon mt ave blvd rd jan feb mar apr jun jul aug sep sept oct nov dec mon tue wed thu fri sat sun u.s u.k u.n a.m p.m ph.d b.a m.a "
-    "z.b d.h bzw usw p.ex".split()
+    "mr mrs ms dr prof st sr jr vs e.g i.e eg ie cf al inc ltd corp dept approx rep sen gov capt lt rev hon ave blvd u.s u.k u.n ph.d b.a m.a "
+    "z.b d.h bzw p.ex".split()
 )
+_BEFORE_NUMBERS = frozenset("no nos fig figs vol p pp ch sec art eq jan feb mar apr jun jul aug sep sept oct nov dec mon tue wed thu fri sat sun".split())
+"""Words that are abbreviations only when a number follows: "no. 5", but "I said no. Then" """
 # Chinese enders end wherever they stand; English ones need white space or the text's end behind them.
-_END = re.compile(rf"(?:[。！？；…]+|[｡]+|\n+|(?:[.!?;]+)(?=[{re.escape(_CLOSERS)}]*(?:\s|$)))[{re.escape(_CLOSERS)}]*")
+_END = re.compile(rf"(?:(?:[。！？；…｡]+|[.!?;]+(?=[{re.escape(_CLOSERS)}]*(?:\s|$)))[{re.escape(_CLOSERS)}]*)?[ \t\r]*\n+"
+                  rf"|(?:[。！？；…｡]+|[.!?;]+(?=[{re.escape(_CLOSERS)}]*(?:\s|$)))[{re.escape(_CLOSERS)}]*")
 _CLAUSE = re.compile(rf"(?:[，、：,:]|——|–|—)[{re.escape(_CLOSERS)}]*")
 _WORD_BEFORE = re.compile(r"([A-Za-z](?:[A-Za-z.]*[A-Za-z])?)$")
 _LONGEST_WORD = 24
@@ -34,16 +36,19 @@ def sentence_ends(text: str) -> list[int]:
 
 
 def _is_end(text: str, match: re.Match) -> bool:
-    """A single full stop may belong to an abbreviation, an initial or a numbered item."""
+    """A line break and a Chinese sign always end; a Latin one does not before a small letter, and a full stop may only abbreviate."""
     sign = match.group()
-    if not sign.startswith(".") or sign.startswith(".."):
+    if sign.endswith("\n") or sign[0] in "。！？；…｡":
         return True
+    following = text[match.end():match.end() + 8].lstrip()[:1]
+    if following.islower() or not sign.startswith(".") or sign.startswith(".."):
+        return not following.islower()
     word = _WORD_BEFORE.search(text[max(0, match.start() - _LONGEST_WORD):match.start()])
     if word is None:
         return not _is_item_number(text, match.start())
     token = word.group(1)
-    followed_by_lower = text[match.end():match.end() + 2].strip()[:1].islower()
-    return not (token.lower() in _ABBREVIATIONS or (len(token) == 1 and token.isupper()) or followed_by_lower)
+    is_initial = len(token) == 1 and token.isupper()
+    return not (token.lower() in _ABBREVIATIONS or is_initial or (token.lower() in _BEFORE_NUMBERS and following.isdigit()))
 
 
 def _is_item_number(text: str, dot: int) -> bool:

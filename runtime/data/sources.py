@@ -168,7 +168,7 @@ def _archive(path: Path, name: str) -> Iterator[Source]:
 
 def _is_text_member(info: zipfile.ZipInfo) -> bool:
     parts = info.filename.split("/")
-    hidden = any(part.startswith(".") or part == "__MACOSX" for part in parts if part)
+    hidden = any((part.startswith(".") and part.strip(".")) or part == "__MACOSX" for part in parts)
     return not info.is_dir() and not hidden and Path(info.filename).suffix.lower() in TEXT_SUFFIXES
 
 

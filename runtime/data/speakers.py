@@ -2,7 +2,7 @@
 
 In:  ChatLine of speech in the order of the log, the names of "me", the scenario's gaps.
 Out: Conversation: the owner's messages are the assistant's turns, everyone else's the user's.
-Messages of one speaker within join_gap are one turn; a silence longer than silence_gap, or another chat, starts a new conversation.
+Messages of one side within join_gap are one turn (in a group each speaker's part opens with the name); a silence longer than silence_gap, or another chat, starts a new conversation.
 """
 
 from __future__ import annotations
@@ -60,8 +60,9 @@ def _conversation(lines: list[ChatLine], me: frozenset[str], rules: DataRules, f
     previous: ChatLine | None = None
     for line in lines:
         mine = is_mine(line, me)
-        joins = previous is not None and previous.speaker == line.speaker and _gap_minutes(previous, line) <= rules.join_gap_minutes
-        text = line.text if mine or len(others) == 1 or joins else f"{line.speaker}: {line.text}"
+        joins = previous is not None and is_mine(previous, me) == mine and _gap_minutes(previous, line) <= rules.join_gap_minutes
+        is_named = not mine and len(others) > 1 and not (joins and previous.speaker == line.speaker)
+        text = f"{line.speaker}: {line.text}" if is_named else line.text
         if joins:
             before = messages.pop()
             messages.append(Message(before.role, f"{before.text}\n{text}", before.metadata))

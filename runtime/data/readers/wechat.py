@@ -36,7 +36,9 @@ def looks_like_wechat_csv(header: str) -> bool:
 def looks_like_wechat_text(lines: Iterable[str]) -> bool:
     """Whether the first written lines are dated name lines with text below them."""
     written = [line.rstrip("\r") for line in lines if line.strip() and not _DAY.match(line)]
-    return len(written) >= 2 and bool(_HEADER.match(written[0])) and not _HEADER.match(written[1])
+    heads = [_HEADER.match(line) for line in written[:2]]
+    # A diary's entries may begin with day and minute; the export always writes the seconds.
+    return len(heads) == 2 and heads[0] is not None and heads[0]["s"] is not None and heads[1] is None
 
 
 def read_wechat_csv(source: Source, encoding: Encoding) -> Iterator[ChatLine | Quarantined]:

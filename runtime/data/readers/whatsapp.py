@@ -164,7 +164,7 @@ def _message(source: Source, number: int, header: _Header, order: str, body: lis
     if match is None or (_NOTICE.search(match["name"]) and len(match["name"].split()) > 2):
         return ChatLine(source.name, number, source.name, "", header.time_s(order), _clean(text), "notice")
     raw = match["text"] or ""
-    text = _clean(_EDITED.sub("", raw))
+    text = _clean(_EDITED.sub("", raw)) or _clean(raw)  # a line that is nothing but a mark is an attachment, not an edit
     first, _, caption = text.partition("\n")
     kind = "speech"
     if _DELETED.fullmatch(text):

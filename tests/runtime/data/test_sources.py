@@ -1,0 +1,73 @@
+"""Which files are read when files, folders and archives are named."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from mobilefinetuner.runtime.data.sources import expand
+from mobilefinetuner.runtime.errors import UserError
+
+
+def _zip(path: Path, members: dict[str, bytes]) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return path
+
+
+def test_folders_and_archives_are_opened_in_the_order_of_their_names(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "notes.md").write_text("note")
+    (tmp_path / "a.jsonl").write_text("{}")
+    (tmp_path / "picture.jpg").write_bytes(b"\xff")
+    (tmp_path / ".hidden.txt").write_text("no")
+    _zip(tmp_path / "c.zip", {"chat/_chat.txt": b"hello", "chat/PHOTO.jpg": b"x", "__MACOSX/._chat.txt": b"x"})
+    names = [source.name.removeprefix(f"{tmp_path}{os.sep}") for source in expand([tmp_path])]
+    assert names == ["a.jsonl", "c.zip!chat/_chat.txt", "b/notes.md"]
+
+
+def test_archive_members_are_streamed(tmp_path: Path) -> None:
+    path = _zip(tmp_path / "x.zip", {"../../evil.txt": b"just text"})
+    source, = expand([path])
+    with source.open() as stream:
+        assert stream.read() == b"just text"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["x.zip"]
+
+
+def test_archive_is_known_by_its_content(tmp_path: Path) -> None:
+    path = _zip(tmp_path / "export.bin", {"a.txt": b"text"})
+    assert [source.member for source in expand([path])] == ["a.txt"]
+
+
+def test_file_named_twice_is_read_once(tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text("x")
+    assert len(expand([file, tmp_path, tmp_path / "." / "a.txt"])) == 1
+
+
+@pytest.mark.parametrize("make", [
+    lambda folder: folder / "missing.txt",
+    lambda folder: _zip(folder / "empty.zip", {}),
+    lambda folder: _zip(folder / "pictures.zip", {"a.jpg": b"x"}),
+    lambda folder: _zip(folder / "bomb.zip", {"a.txt": b"\0" * 30_000_000}),
+    lambda folder: (folder / "broken.zip", (folder / "broken.zip").write_bytes(b"PK\x03\x04nonsense"))[0],
+    lambda folder: (folder / "nothing", (folder / "nothing").mkdir())[0],
+], ids=["missing", "empty archive", "no text in the archive", "absurd ratio", "broken archive", "empty folder"])
+def test_what_cannot_be_read_is_refused_in_a_sentence(tmp_path: Path, make) -> None:
+    with pytest.raises(UserError) as caught:
+        expand([make(tmp_path)])
+    assert caught.value.exit_code == 2 and "\n" not in str(caught.value)
+
+
+def test_damaged_archive_member_is_refused_when_it_is_read(tmp_path: Path) -> None:
+    path = _zip(tmp_path / "x.zip", {"a.txt": bytes(range(97, 123)) * 400})
+    data = bytearray(path.read_bytes())
+    data[60:80] = b"\xaa" * 20
+    path.write_bytes(data)
+    source, = expand([path])
+    with pytest.raises(UserError, match="cannot be read"):
+        source.sha256()
