@@ -19,6 +19,7 @@ from ..runtime.errors import MftError
 from .arena import aligned
 from .cpu_targets import llvm_attributes
 from .kernel_table import KernelSet
+from .library_elf import library_flaws
 
 SHIM = Path(__file__).parent / "native" / "shim.c"
 LINK_FLAGS = (
@@ -47,7 +48,11 @@ def build_library(kernels: KernelSet, target: tvm.target.Target, arch: str) -> b
 
         link.output_format = "so"  # type: ignore[attr-defined]
         tvm.compile(module, target=target).export_library(str(path), fcompile=link)
-        return path.read_bytes()
+        library = path.read_bytes()
+    flaws = library_flaws(library, arch)
+    if flaws:
+        raise MftError(f"the kernel library would not load everywhere: {'; '.join(flaws)}")
+    return library
 
 
 def _link(arch: str, output: Path, objects: list[Path]) -> None:
