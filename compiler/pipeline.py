@@ -86,6 +86,12 @@ def _check_sizes(recipe: Recipe, shape: ModelShape) -> None:
             raise UserError(f"model {recipe.model.name}", f"{name} is {width}", f"multiples of {GROUP}")
     if shape.vocab % GROUP:
         raise UserError(f"model {recipe.model.name}", f"the vocabulary has {shape.vocab} entries", f"multiples of {GROUP}")
+    lanes = isa_for(recipe.device.arch, recipe.device.features).lanes
+    if shape.head_dim % lanes:
+        raise UserError(
+            f"model {recipe.model.name}", f"its heads are {shape.head_dim} wide",
+            f"multiples of {lanes}, the values in a vector register of device {recipe.device.name}", "a device with shorter vectors, or another model",
+        )  # fmt: skip
 
 
 def _plan(recipe: Recipe, shape: ModelShape, kernels: KernelSet) -> Plan:
