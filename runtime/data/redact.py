@@ -47,7 +47,9 @@ def iban_is_valid(number: str) -> bool:
 def phone_is_plausible(number: str) -> bool:
     """Eight to fifteen digits (ITU-T E.164), and written like a phone number rather than like a date or an amount."""
     digits = _digits(number)
-    if not 8 <= len(digits) <= 15 or re.fullmatch(r"(19|20)\d\d[-./ ]\d\d?[-./ ]\d\d?.*", number):
+    is_date = re.fullmatch(r"(19|20)\d\d[-./ ]\d\d?[-./ ]\d\d?.*", number)
+    is_in_fours = re.fullmatch(r"[1-9]\d{3}(?:[ -]\d{4}){2,}.*", number)  # accounts and order numbers are written so
+    if not 8 <= len(digits) <= 15 or is_date or is_in_fours:
         return False
     return number.startswith(("+", "(", "0")) or len(re.findall(r"[ \-.]", number)) >= 2 or bool(re.fullmatch(r"1[3-9]\d{9}", digits))
 

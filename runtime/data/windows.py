@@ -181,13 +181,13 @@ class Splitter:
         ids, offsets = self._tokenizer.encode_with_offsets(text)
         if not np.array_equal(body[:len(ids)], ids):  # the template changed the text's edges: cut by tokens alone
             return _token_runs(0, len(body), room)
-        ends = np.array([end for _, end in offsets])
+        starts = np.array([start for start, _ in offsets])
         bounds = [0]
-        for stop in _token_stops(ends, sentence_ends(text), len(body)):
+        for stop in _token_stops(starts, sentence_ends(text), len(body)):
             if stop - bounds[-1] <= room:
                 bounds.append(stop)
                 continue
-            clauses = [at for at in _token_stops(ends, clause_ends(text), len(body)) if bounds[-1] < at <= stop]
+            clauses = [at for at in _token_stops(starts, clause_ends(text), len(body)) if bounds[-1] < at <= stop]
             for clause in dict.fromkeys((*clauses, stop)):
                 bounds += _token_runs(bounds[-1], clause, room)[1:]
         return bounds
@@ -221,9 +221,10 @@ def exchanges(messages: Sequence[Message]) -> list[list[Message]]:
     return groups
 
 
-def _token_stops(ends: np.ndarray, offsets: Sequence[int], n_tokens: int) -> list[int]:
-    """Character offsets as token positions; what follows the text (its end token) belongs to the last piece."""
-    stops = np.searchsorted(ends, offsets, side="right").tolist()
+def _token_stops(starts: np.ndarray, offsets: Sequence[int], n_tokens: int) -> list[int]:
+    """Character offsets as token positions: a token that reaches over a sentence's end (a full stop with its blank) stays with it,
+    and what follows the text (its end token) belongs to the last piece."""
+    stops = np.searchsorted(starts, offsets, side="left").tolist()
     return [stop for stop in dict.fromkeys([*stops[:-1], n_tokens]) if stop > 0]
 
 
