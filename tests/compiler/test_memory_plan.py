@@ -25,7 +25,7 @@ def plan(tiny_bundle_path) -> Plan:
 @pytest.fixture(scope="module")
 def deep(plan) -> Plan:
     """The plan of a model of so many layers that training, and not the merge, needs most."""
-    return dataclasses.replace(plan, model=dataclasses.replace(plan.model, layers=4000))
+    return dataclasses.replace(plan, model=dataclasses.replace(plan.model, layers=4000, context_tokens=1))
 
 
 def test_the_backward_phase_is_the_memory_that_a_training_step_allocates(plan):
