@@ -27,13 +27,15 @@ LINK_FLAGS = (
     "-Wl,--hash-style=both", "-Wl,--build-id=none", "-Wl,-soname,kernels.so", "-s",
 )  # fmt: skip
 COMPILE_FLAGS = ("-nostdlib", "-ffreestanding", "-fPIC", "-O2", "-fno-sanitize=all", "-fno-stack-protector")
+RESERVED = {"aarch64": ("+reserve-x18", "-ffixed-x18")}
+"""Register x18 belongs to the platform on Android, where a shadow call stack may live in it: (for LLVM, for the C compiler)"""
 NATURAL_VECTORS = {"x86-64-v4": ("-prefer-256-bit",)}
 """LLVM splits 512-bit vectors for this cpu by default; the register tiles are made of them."""
 
 
 def target_for(arch: str, mtriple: str, cpu: str, features: tuple[str, ...]) -> tvm.target.Target:
     """TVM's target of a device profile."""
-    attributes = [*llvm_attributes(arch, features), *NATURAL_VECTORS.get(cpu, ())]
+    attributes = [*llvm_attributes(arch, features), *NATURAL_VECTORS.get(cpu, ()), *RESERVED.get(arch, ())[:1]]
     return tvm.target.Target({"kind": "llvm", "mtriple": mtriple, "mcpu": cpu, **({"mattr": attributes} if attributes else {})})
 
 
@@ -57,6 +59,7 @@ def build_library(kernels: KernelSet, target: tvm.target.Target, arch: str) -> b
 
 def _link(arch: str, output: Path, objects: list[Path]) -> None:
     command = [sys.executable, "-m", "ziglang", "cc", "-target", f"{arch}-linux-musl", *COMPILE_FLAGS, *LINK_FLAGS, "-o", str(output)]
+    command += RESERVED.get(arch, ())[1:]
     result = subprocess.run([*command, *map(str, objects), str(SHIM)], capture_output=True, text=True)
     if result.returncode:
         raise MftError(f"linking the kernel library failed: {result.stderr.strip()[-2000:]}")

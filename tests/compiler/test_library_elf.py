@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -119,3 +120,13 @@ def test_what_no_linker_of_ours_produces_is_named_as_well(library):
 @pytest.mark.parametrize("data", [b"", b"\x7fELF", b"#!/bin/sh\n" * 99, b"\x7fELF\x02\x01\x01" + bytes(600)], ids=["empty", "stub", "text", "zeros"])
 def test_what_is_no_library_is_named_and_not_a_crash(data):
     assert library_flaws(data, "aarch64") == ["it is not a 64-bit little-endian shared library"]
+
+
+def test_arm_code_leaves_the_platforms_register_alone(library, tmp_path):
+    arch, data = library
+    objdump = shutil.which("llvm-objdump") or shutil.which("aarch64-linux-gnu-objdump")
+    if arch != "aarch64" or not objdump:
+        pytest.skip("only for arm64, and where a disassembler for it is installed")
+    (tmp_path / "kernels.so").write_bytes(data)
+    text = subprocess.run([objdump, "-d", "kernels.so"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert "fmla" in text and not re.search(r"\b[xw]18\b", text)
