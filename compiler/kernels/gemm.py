@@ -112,7 +112,7 @@ def _matmul_packed(m: int, n: int, r: int, alpha: float, rows: int, columns: int
 def _all_rows(m: int, depth: int, parts: int, isa: Isa):
     """Inline piece multiply(x, panel, y, part, column): y[:, column:+32] (+)= x[:, part·depth:+depth] · panel; the first part overwrites."""
     rows, columns = largest_divisor(m, isa.tile_rows), isa.tile_columns
-    tile = register_tile(rows, columns, isa.lanes)
+    tile = register_tile(rows, columns, isa.lanes, isa.tile_steps if depth % isa.tile_steps == 0 else 1)
 
     @T.inline
     def sweep(x, panel, y, part, column, put):

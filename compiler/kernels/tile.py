@@ -12,12 +12,36 @@ import tvm
 from tvm.script import tirx as T
 
 
-def register_tile(rows: int, columns: int, lanes: int) -> Callable:
+def register_tile(rows: int, columns: int, lanes: int, steps: int = 1) -> Callable:
     """Inline piece tile(a, b, put, i0, r0, length, j0): a [rows × columns] block of a product, summed in registers.
 
+    steps: so many values of a row of `a`, side by side in memory, are loaded with one instruction; must divide `length`.
     put(i, j, Σ a(i, r) · b(r, j)) for i in [i0, i0 + rows), j in [j0, j0 + columns), summed over r in [r0, r0 + length) in that order: the
     result does not depend on how tiles are spread over threads.
     """
+
+    @T.inline
+    def one_step(acc, a, b, i0, r0, length, j0):
+        for r in range(length):
+            for i in T.unroll(rows):
+                for jv in T.unroll(columns // lanes):
+                    for j in T.vectorized(lanes):
+                        acc[i, jv * lanes + j] += a(i0 + i, r0 + r) * b(r0 + r, j0 + jv * lanes + j)
+
+    @T.inline
+    def several_steps(acc, a, b, i0, r0, length, j0):
+        ahead = T.alloc_buffer((rows, steps), "float32", scope="local")
+        for r in range(length // steps):
+            for i in T.unroll(rows):
+                for s in T.vectorized(steps):
+                    ahead[i, s] = a(i0 + i, r0 + r * steps + s)
+            for s in T.unroll(steps):
+                for i in T.unroll(rows):
+                    for jv in T.unroll(columns // lanes):
+                        for j in T.vectorized(lanes):
+                            acc[i, jv * lanes + j] += ahead[i, s] * b(r0 + r * steps + s, j0 + jv * lanes + j)
+
+    advance = one_step if steps == 1 else several_steps
 
     @T.inline
     def tile(a, b, put, i0, r0, length, j0):
@@ -26,11 +50,7 @@ def register_tile(rows: int, columns: int, lanes: int) -> Callable:
             for jv in T.unroll(columns // lanes):
                 for j in T.vectorized(lanes):
                     acc[i, jv * lanes + j] = T.float32(0)
-        for r in range(length):
-            for i in T.unroll(rows):
-                for jv in T.unroll(columns // lanes):
-                    for j in T.vectorized(lanes):
-                        acc[i, jv * lanes + j] += a(i0 + i, r0 + r) * b(r0 + r, j0 + jv * lanes + j)
+        advance(acc, a, b, i0, r0, length, j0)
         for i in T.unroll(rows):
             for jv in T.unroll(columns // lanes):
                 for j in T.vectorized(lanes):
