@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -36,6 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _verb(options.verb).run(session, options)
     except MftError as error:
         print(error, file=sys.stderr)
+        if options.json:
+            print(json.dumps({"error": str(error), "exit_code": error.exit_code}, ensure_ascii=False))
         return error.exit_code
     except BrokenPipeError:  # the reader of our output (head, less) has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -42,9 +42,10 @@ def sampler(temperature: float, seed: int) -> Pick:
 class Decoder:
     """The cache and the programs of one conversation at a time."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, forwards: ForwardSet | None = None) -> None:
+        """forwards: what reads prompts; given when somebody else uses the same engine's already."""
         plan, model = engine.plan, engine.plan.model
-        self._engine, self._forwards = engine, ForwardSet(engine)
+        self._engine, self._forwards = engine, forwards or ForwardSet(engine)
         self.context_tokens = model.context_tokens
         self.arena = Arena(decoding_tensors(plan))
         self.position = 0

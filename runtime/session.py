@@ -7,9 +7,11 @@ With --json exactly one JSON object goes to stdout and everything else to stderr
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shutil
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +22,7 @@ from .bundle import Bundle
 from .chat_format import ChatFormat
 from .data.scenario import Scenario
 from .engine import Engine
+from .errors import MftError
 from .gguf_file import GgufFile
 from .kernel_library import usable_cores
 from .plan import Plan
@@ -45,6 +48,21 @@ class Session:
         place = Workspace(workspace or bundle.parent / f"{bundle.name}-workspace", bundle)
         wanted = threads or min(opened.recipe["device"]["threads"], usable_cores())
         return cls(opened, place, as_json, wanted)
+
+    @contextlib.contextmanager
+    def locked(self, command: str) -> Iterator[None]:
+        """Hold the workspace; when the command fails before anything was made in a new workspace, it is gone again."""
+        is_new = not self.workspace.path.exists()
+        try:
+            with self.workspace.locked(command):
+                yield
+        except MftError:
+            if is_new and not any(any(place.iterdir()) for place in self._places() if place.is_dir()):
+                shutil.rmtree(self.workspace.path)
+            raise
+
+    def _places(self) -> tuple[Path, ...]:
+        return self.workspace.versions_dir, self.workspace.runs_dir, self.workspace.cache_dir
 
     def say(self, text: str = "") -> None:
         """A line for people: progress or a remark."""

@@ -1,0 +1,26 @@
+# The two commands of the README, and what they stand on.
+PYTHON ?= python3
+VENV ?= .venv
+EXTRAS ?= compile,dev
+BIN = $(VENV)/bin
+INSTALLED = $(VENV)/installed-$(subst $(comma),-,$(EXTRAS))
+comma = ,
+
+.PHONY: demo test test-slow clean
+
+demo: $(INSTALLED)
+	$(BIN)/mft demo
+
+test: $(INSTALLED)
+	$(BIN)/python -m pytest
+
+test-slow: $(INSTALLED)
+	$(BIN)/python -m pytest -m slow
+
+$(INSTALLED): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) demo-run bundles/build

@@ -1,0 +1,221 @@
+"""The whole job on the phone: train on the cache, merge into a new version, measure it, promote it or not.
+
+In:  a session that holds the workspace, the training cache, what the user asked for.
+Out: TuneResult.
+The old version stays current until the new file has been measured and was found better.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import hashlib
+import signal
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from . import __version__, ability, checkpoint
+from .adapter import tensors_of
+from .adapter_tensors import AdapterTensors
+from .bundle import canonical_json
+from .data.cache import TrainingCache
+from .errors import MftError, UserError
+from .evaluation import load_cases
+from .gguf_file import GgufFile
+from .memory import available_bytes, choose_bucket, peak_bytes, peak_rss_bytes
+from .packing import pack
+from .progress import StepLine
+from .session import Session
+from .train_settings import Course, TrainSettings
+from .trainer import RunRecord, Trainer
+from .version_block import VersionBlock
+from .verification import Judgement, Scores, Yardstick, judge, measure
+from .versions import Version
+
+RUN_FOLDER = "tune"
+
+
+@dataclass(frozen=True)
+class TuneRequest:
+    """What the user may choose for one run."""
+
+    steps: int | None
+    epochs: int | None
+    seed: int | None
+    resume: bool
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What the training phase leaves."""
+
+    record: RunRecord
+    adapter: AdapterTensors
+    mounted_loss: float | None
+    """held-out loss with the adapter beside the weights, in nats per token; None without held-out conversations"""
+    plan_bytes: int
+
+
+@dataclass(frozen=True)
+class TuneResult:
+    """What came out."""
+
+    version: Version
+    promoted: bool
+    judgement: Judgement
+    mounted_loss: float | None
+    record: RunRecord
+    plan_bytes: int
+    model_path: str
+
+    def as_json(self) -> dict[str, Any]:
+        r = self.record
+        return {
+            "version": self.version.id, "promoted": self.promoted, "verdict": self.judgement.verdict, "reasons": list(self.judgement.reasons),
+            "steps": r.step, "loss_first": r.loss_first, "loss_last": r.loss_last, "seconds": round(r.seconds, 3),
+            "tokens_per_second": round(r.tokens / max(r.seconds, 1e-9), 2), "peak_rss_bytes": peak_rss_bytes(), "plan_bytes": self.plan_bytes,
+            "heldout_loss_mounted": self.mounted_loss, "before": self.judgement.before.as_json(), "after": self.judgement.after.as_json(),
+            "model": self.model_path,
+        }  # fmt: skip
+
+
+def tune(session: Session, cache: TrainingCache, request: TuneRequest) -> TuneResult:
+    """Train, merge, verify, promote. Paused when the user stops it; UserError before anything is changed."""
+    trained = _train(session, cache, request)
+    session.say("merging into a new weight file")
+    block = _block(session, cache, trained.record)
+    version, report = session.versions.add(session.base, trained.adapter, block, dict(session.bundle.recipe))
+    session.audit.append("merged", version=version.id, bytes=version.model_bytes, adapter=version.adapter_digest, rounding_loss=report.rounding_loss)
+    judgement = _verify(session, version, yardstick_of(session, cache.samples("heldout")), trained.mounted_loss)
+    promoted = _decide(session, version, judgement)
+    checkpoint.discard(session.workspace.runs_dir / RUN_FOLDER)
+    model_path = str(session.versions.model_path(version.id))
+    return TuneResult(version, promoted, judgement, trained.mounted_loss, trained.record, trained.plan_bytes, model_path)
+
+
+def _train(session: Session, cache: TrainingCache, request: TuneRequest) -> Trained:
+    """The training phase; its activations are free again when it returns."""
+    samples, heldout = cache.samples("train"), cache.samples("heldout")
+    settings = TrainSettings.from_recipe(session.bundle.recipe, request.epochs, request.seed)
+    course = Course.of(settings, len(samples), request.steps)
+    longest = max(len(s.token_ids) for split in (samples, heldout) for s in split)
+    weights, free = session.base, available_bytes()
+    bucket = choose_bucket(session.plan, weights.size_bytes, session.threads, longest, free)
+    plan_bytes = peak_bytes(session.plan, weights.size_bytes, session.threads, bucket)
+    _say_plan(session, course, bucket, plan_bytes, free)
+    with session.engine(weights) as engine:
+        folder = session.workspace.runs_dir / RUN_FOLDER
+        trainer = Trainer(engine, bucket, samples, course, folder, _identity(session, cache, course))
+        _begin(session, trainer, request.resume)
+        record = _run(session, trainer)
+        mounted_loss = _mounted_loss(trainer, heldout) if len(heldout) else None
+        return Trained(record, tensors_of(session.plan.adapter, trainer.parameters), mounted_loss, plan_bytes)
+
+
+def _say_plan(session: Session, course: Course, bucket: str, plan_bytes: int, free_bytes: int | None) -> None:
+    free = "unknown" if free_bytes is None else f"{free_bytes / 2**20:,.0f} MB"
+    session.say(
+        f"training {course.samples} samples, {course.steps} steps of {course.settings.batch_samples}, bucket {bucket}, {session.threads} threads; "
+        f"the plan needs {plan_bytes / 2**20:,.0f} MB, free: {free}"
+    )
+
+
+def _identity(session: Session, cache: TrainingCache, course: Course) -> dict[str, Any]:
+    """What a checkpoint must agree with to be gone on from."""
+    return {
+        "bundle": session.bundle.bundle_id, "data": cache.fingerprint, "steps": course.steps, "settings": asdict(course.settings),
+    }  # fmt: skip
+
+
+def _begin(session: Session, trainer: Trainer, resume: bool) -> None:
+    if resume:
+        session.notices(trainer.resume())
+        session.say(f"going on after step {trainer.record.step}")
+    else:
+        trainer.begin()
+    session.audit.append("training", **trainer.identity, from_step=trainer.record.step)
+
+
+def _run(session: Session, trainer: Trainer) -> RunRecord:
+    """All steps, with Ctrl-C and SIGTERM as wishes to pause."""
+    line = StepLine()
+    with pause_wishes() as wishes:
+        try:
+            record = trainer.run(line.show, lambda: bool(wishes))
+        except MftError as error:
+            session.audit.append("stopped", step=trainer.record.step, reason=type(error).__name__)
+            raise
+    session.audit.append("trained", steps=record.step, loss_first=record.loss_first, loss_last=record.loss_last, tokens=record.tokens)
+    return record
+
+
+@contextlib.contextmanager
+def pause_wishes() -> Iterator[list[int]]:
+    """A list that a first SIGINT or SIGTERM adds to; a second one ends the process as usual."""
+    wishes: list[int] = []
+
+    def wish(number: int, _frame: object) -> None:
+        if wishes:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        wishes.append(number)
+
+    before = {number: signal.signal(number, wish) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield wishes
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _mounted_loss(trainer: Trainer, heldout: Sequence) -> float:
+    """Held-out loss with the adapter beside the weights: what a lossless merge would give."""
+    runner = trainer.step_runner
+    batches = pack(list(heldout), runner.batch, runner.width)
+    return sum(runner.score(batch) for batch in batches) / sum(batch.labels for batch in batches)
+
+
+def _block(session: Session, cache: TrainingCache, record: RunRecord) -> VersionBlock:
+    manifest = session.bundle
+    recipe_sha256 = hashlib.sha256(canonical_json(manifest.recipe)).hexdigest()
+    now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return VersionBlock(
+        id="", parent="base", base_id=manifest.bundle_id, base_sha256=manifest.files["model.gguf"].sha256, data_fingerprint=cache.fingerprint,
+        steps=record.step, recipe_sha256=recipe_sha256, created_utc=now, tool=f"mobilefinetuner {__version__}",
+    )  # fmt: skip
+
+
+def yardstick_of(session: Session, heldout: Sequence) -> Yardstick:
+    """The held-out samples, and the test conversations and probes that came with the bundle."""
+    files = session.bundle.files
+    cases = load_cases(session.bundle.path("eval.jsonl")) if "eval.jsonl" in files else ()
+    probes = ability.load_probes(session.bundle.path("base_ability.jsonl")) if "base_ability.jsonl" in files else ()
+    return Yardstick(heldout, cases, tuple(probes))
+
+
+def _verify(session: Session, version: Version, yardstick: Yardstick, mounted_loss: float | None) -> Judgement:
+    session.say("measuring the model before")
+    before: Scores = measure(session, session.base, yardstick, session.say)
+    session.say(f"measuring {version.id}")
+    after = measure(session, GgufFile.open(session.versions.model_path(version.id)), yardstick, session.say)
+    return judge(before, after, mounted_loss)
+
+
+def _decide(session: Session, version: Version, judgement: Judgement) -> bool:
+    scores: Mapping[str, float] = judgement.scores()
+    session.versions.judge(version.id, judgement.verdict, judgement.reasons, scores)
+    session.audit.append("verified", version=version.id, verdict=judgement.verdict, **scores)
+    if judgement.verdict == "keep":
+        return False
+    session.versions.promote(version.id)
+    session.audit.append("promoted", version=version.id)
+    return True
+
+
+def cache_of(session: Session, fingerprint: str) -> TrainingCache:
+    """The training cache in the workspace that holds this data; UserError when it was removed."""
+    for path in sorted(session.workspace.cache_dir.glob(f"{fingerprint[:16]}*.mftcache")):
+        return TrainingCache.load(path)
+    raise UserError("data", f"the training cache {fingerprint[:16]}… is gone from {session.workspace.cache_dir}", remedy="ingest the data again")

@@ -1,0 +1,135 @@
+"""Is the new version better, and has it forgotten nothing? Measure two models on the same things and judge.
+
+In:  the weights before and after, the held-out samples, the scenario's test conversations, the base-ability probes.
+Out: Scores of each, and a Judgement: promote, warn or keep the old version, with reasons.
+The merged file itself is measured, not the adapter, because a merge can lose what was learned.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from . import ability
+from .decode import Decoder
+from .evaluation import Answer, EvalCase, answer_cases, answer_text, entity_recall
+from .forward import ForwardSet
+from .gguf_file import GgufFile
+from .packing import Tokens
+from .session import Session
+
+MERGE_TOLERANCE = 0.01
+"""relative rise of the held-out loss from mounted adapter to merged file that counts as nothing lost"""
+RECALL_TOLERANCE = 0.02
+"""fall of the entity recall that is still called equal"""
+Verdict = Literal["promote", "warn", "keep"]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What one model measured."""
+
+    heldout_loss: float | None
+    """mean over the held-out label tokens, in nats; None without held-out conversations"""
+    answers: tuple[Answer, ...]
+    ability: tuple[float, ...]
+    """log-probability of the right choice, per probe"""
+
+    @property
+    def perplexity(self) -> float | None:
+        return None if self.heldout_loss is None else math.exp(min(self.heldout_loss, 700.0))
+
+    @property
+    def entity_recall(self) -> float:
+        return entity_recall(self.answers)
+
+    @property
+    def overlap(self) -> float:
+        return sum(a.overlap for a in self.answers) / len(self.answers) if self.answers else 0.0
+
+    def as_json(self) -> dict:
+        mean_ability = sum(self.ability) / len(self.ability) if self.ability else None
+        return {
+            "heldout_loss": self.heldout_loss, "perplexity": self.perplexity, "entity_recall": self.entity_recall, "overlap": self.overlap,
+            "ability": mean_ability, "answers": [a.as_json() for a in self.answers],
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The verdict on a version, with its reasons in sentences."""
+
+    verdict: Verdict
+    reasons: tuple[str, ...]
+    before: Scores
+    after: Scores
+
+    def scores(self) -> dict[str, float]:
+        """The numbers that a version's record keeps."""
+        pairs = {"heldout_loss": self.after.heldout_loss, "heldout_loss_before": self.before.heldout_loss,
+                 "entity_recall": self.after.entity_recall, "entity_recall_before": self.before.entity_recall}  # fmt: skip
+        return {name: round(value, 6) for name, value in pairs.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Yardstick:
+    """What both models are measured on."""
+
+    heldout: Sequence[Tokens]
+    cases: tuple[EvalCase, ...]
+    probes: tuple[ability.Probe, ...]
+
+
+def measure(session: Session, weights: GgufFile, yardstick: Yardstick, progress: Callable[[str], None]) -> Scores:
+    """Scores of one model; it is loaded for this and closed again."""
+    scenario = session.scenario
+    with session.engine(weights) as engine:
+        forwards = ForwardSet(engine)
+        loss = mean_loss(forwards, yardstick.heldout) if yardstick.heldout else None
+        progress(f"held-out loss {loss:.4f}" if loss is not None else "no held-out conversations")
+        probes = tuple(ability.score(forwards, session.tokenizer, session.chat, yardstick.probes)) if yardstick.probes else ()
+        decoder = Decoder(engine, forwards)
+        answers = answer_cases(
+            yardstick.cases,
+            lambda messages: answer_text(decoder, session.tokenizer, session.chat, messages, scenario.system_prompt, scenario.decode_tokens),
+        )
+    return Scores(loss, answers, probes)
+
+
+def mean_loss(forwards: ForwardSet, samples: Sequence[Tokens]) -> float:
+    """Summed loss over label tokens, in nats per token."""
+    losses = forwards.losses(samples)
+    labels = sum(len(part) for part in losses)
+    return float(sum(part.sum(dtype="float64") for part in losses)) / labels
+
+
+def judge(before: Scores, after: Scores, mounted_loss: float | None) -> Judgement:
+    """Compare. mounted_loss: held-out loss with the adapter mounted, before the merge; None when it was not measured."""
+    worse, doubts, good = [], [], []
+    _judge_loss(before, after, mounted_loss, worse, doubts, good)
+    if any(a.found or a.missed for a in after.answers):
+        change = after.entity_recall - before.entity_recall
+        text = f"entity recall {before.entity_recall:.2f} → {after.entity_recall:.2f}"
+        (worse if change < -RECALL_TOLERANCE else good).append(text)
+    if before.ability and after.ability:
+        _judge_ability(before, after, worse, doubts, good)
+    verdict: Verdict = "keep" if worse else "warn" if doubts else "promote"
+    return Judgement(verdict, tuple([*worse, *doubts, *good]), before, after)
+
+
+def _judge_loss(before: Scores, after: Scores, mounted_loss: float | None, worse: list[str], doubts: list[str], good: list[str]) -> None:
+    if after.heldout_loss is None or before.heldout_loss is None:
+        doubts.append("too few conversations to hold some back: the loss on unseen text is unknown")
+        return
+    text = f"held-out perplexity {before.perplexity:.2f} → {after.perplexity:.2f}"
+    (good if after.heldout_loss < before.heldout_loss else worse).append(text)
+    if mounted_loss is not None and after.heldout_loss > mounted_loss * (1 + MERGE_TOLERANCE):
+        worse.append(f"the merge lost what was learned: held-out loss {mounted_loss:.4f} mounted, {after.heldout_loss:.4f} merged")
+
+
+def _judge_ability(before: Scores, after: Scores, worse: list[str], doubts: list[str], good: list[str]) -> None:
+    result = ability.paired_test(before.ability, after.ability)
+    text = f"base ability {result.mean_change:+.3f} nats per probe (p = {result.p_value:.3f}, {result.n} probes)"
+    {"none": good, "possible": doubts, "clear": worse}[ability.forgetting(result)].append(text)
