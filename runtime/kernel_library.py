@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from .errors import MftError
+from .executable_place import executable_path
 from .plan import Entry
 
 CPU_DEVICE = 1
@@ -62,7 +63,7 @@ class KernelLibrary:
 
     def __init__(self, path: Path, workspace_bytes: int, threads: int) -> None:
         """threads: how many may compute at most, the calling thread included. MftError when the pool is in use already."""
-        self._library = ctypes.CDLL(str(path))
+        self._library = ctypes.CDLL(str(executable_path(path)))
         self._library.mft_last_error.restype = ctypes.c_char_p
         if not self._library.mft_pool_claim():
             raise MftError(f"{path}: this process has the kernel library open already")
