@@ -8,6 +8,7 @@ Lines end at "\\n" only: U+2028, U+0085 and friends are legal inside a JSON stri
 from __future__ import annotations
 
 import codecs
+import unicodedata
 from dataclasses import dataclass
 from typing import BinaryIO, Iterator
 
@@ -89,13 +90,13 @@ def _first_bad_utf8(data: bytes) -> int | None:
 def _detect_utf16(head: bytes, where: str) -> Encoding:
     """Without a mark UTF-16 shows in its zero bytes: one half of every ASCII character, always on the same side."""
     even, odd = head[0::2].count(0), head[1::2].count(0)
-    if min(even, odd) * 20 <= max(even, odd):
+    if max(even, odd) >= 2 and min(even, odd) * 20 <= max(even, odd):
         name = "utf-16-le" if odd > even else "utf-16-be"
         try:
             text = codecs.getincrementaldecoder(name)().decode(head)
         except UnicodeDecodeError:
             text = "\0"
-        if "\0" not in text:
+        if not any(unicodedata.category(character) in ("Cc", "Cn", "Co") and character not in "\t\n\r\f" for character in text):
             return Encoding(name, f"{max(even, odd)} zero bytes, all but {min(even, odd)} on one side of their pairs")
     raise UserError(where, f"byte {head.index(0)} is zero: this is no text file", allowed="UTF-8, UTF-16, GB18030 text")
 
