@@ -7,14 +7,10 @@ Linux, LLVM and Arm each have a name of their own for the same instruction set e
 
 from __future__ import annotations
 
-# x86-64 psABI levels, in /proc/cpuinfo spelling: each level includes the ones before it
-X86_LEVELS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("x86-64-v2", ("cx16", "lahf_lm", "popcnt", "sse4_1", "sse4_2", "ssse3")),
-    ("x86-64-v3", ("avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe")),
-    ("x86-64-v4", ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")),
-)
-# /proc/cpuinfo name -> LLVM name, for what kernels can use and no mcpu level implies
-X86_EXTRAS = {"avx_vnni": "avxvnni", "avx512_vnni": "avx512vnni", "avx512_bf16": "avx512bf16"}
+from ..runtime.cpu_features import X86_EXTRAS, X86_LEVELS, features_of_x86_cpu, x86_level
+
+__all__ = ["ARM_ATTRIBUTES", "CPUS_WITH_SVE", "X86_EXTRAS", "features_of_x86_cpu", "known_features", "llvm_attributes", "x86_level"]
+
 ARM_ATTRIBUTES = {
     "fp": "fp-armv8", "asimd": "neon", "crc32": "crc", "atomics": "lse", "asimdrdm": "rdm", "fphp": "fullfp16",
     "asimdhp": "fullfp16", "asimddp": "dotprod", "asimdfhm": "fp16fml", "lrcpc": "rcpc", "i8mm": "i8mm", "bf16": "bf16",
@@ -32,23 +28,6 @@ def known_features(arch: str) -> tuple[str, ...]:
     if arch == "aarch64":
         return tuple(ARM_ATTRIBUTES)
     return tuple(name for _, names in X86_LEVELS for name in names) + tuple(X86_EXTRAS)
-
-
-def x86_level(features: frozenset[str]) -> str:
-    """The highest x86-64 level all of whose features are there."""
-    level = "x86-64"
-    for name, needed in X86_LEVELS:
-        if not features.issuperset(needed):
-            break
-        level = name
-    return level
-
-
-def features_of_x86_cpu(cpu: str) -> tuple[str, ...]:
-    """What code for this x86-64 level may use, so that the machine must have it; empty for other cpu names."""
-    names = [name for name, _ in X86_LEVELS]
-    upto = names.index(cpu) + 1 if cpu in names else 0
-    return tuple(feature for _, needed in X86_LEVELS[:upto] for feature in needed)
 
 
 def llvm_attributes(arch: str, features: tuple[str, ...]) -> tuple[str, ...]:

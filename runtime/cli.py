@@ -33,8 +33,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help(sys.stderr)
         return 2
     try:
-        session = Session.open(_bundle_folder(options.bundle), options.workspace, options.json, options.threads)
-        return _verb(options.verb).run(session, options)
+        verb = _verb(options.verb)
+        to_execute = not getattr(verb, "RUNS_ANY_BUNDLE", False)
+        session = Session.open(_bundle_folder(options.bundle), options.workspace, options.json, options.threads, to_execute)
+        return verb.run(session, options)
     except MftError as error:
         print(error, file=sys.stderr)
         if options.json:

@@ -21,6 +21,14 @@ HWCAP2_NAMES = (
     "dcpodp sve2 sveaes svepmull svebitperm svesha3 svesm4 flagm2 frint svei8mm svef32mm svef64mm svebf16 i8mm bf16 dgh rng "
     "bti mte"
 ).split()
+# x86-64 psABI levels, in /proc/cpuinfo spelling: each level includes the ones before it
+X86_LEVELS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("x86-64-v2", ("cx16", "lahf_lm", "popcnt", "sse4_1", "sse4_2", "ssse3")),
+    ("x86-64-v3", ("avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe")),
+    ("x86-64-v4", ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")),
+)
+# /proc/cpuinfo name -> LLVM name, for what kernels can use and no mcpu level implies
+X86_EXTRAS = {"avx_vnni": "avxvnni", "avx512_vnni": "avx512vnni", "avx512_bf16": "avx512bf16"}
 AT_HWCAP, AT_HWCAP2 = 16, 26
 ARCH_NAMES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
 
@@ -47,6 +55,23 @@ def read_machine_cpu(proc: Path = Path("/proc")) -> MachineCpu:
     if not features:
         features = features_of_cpuinfo(_bytes_of(proc / "cpuinfo").decode("utf-8", "replace"))
     return MachineCpu(arch, features)
+
+
+def x86_level(features: frozenset[str]) -> str:
+    """The highest x86-64 level all of whose features are there."""
+    level = "x86-64"
+    for name, needed in X86_LEVELS:
+        if not features.issuperset(needed):
+            break
+        level = name
+    return level
+
+
+def features_of_x86_cpu(cpu: str) -> tuple[str, ...]:
+    """What code for this x86-64 level may use, so that the machine must have it; empty for other cpu names."""
+    names = [name for name, _ in X86_LEVELS]
+    upto = names.index(cpu) + 1 if cpu in names else 0
+    return tuple(feature for _, needed in X86_LEVELS[:upto] for feature in needed)
 
 
 def features_of_cpuinfo(text: str) -> frozenset[str]:

@@ -42,9 +42,12 @@ class Session:
     """compute threads"""
 
     @classmethod
-    def open(cls, bundle: Path, workspace: Path | None, as_json: bool, threads: int | None) -> "Session":
-        """Verify the bundle and find the workspace; UserError when either is not usable. Nothing is written."""
-        opened = Bundle.open(bundle)
+    def open(cls, bundle: Path, workspace: Path | None, as_json: bool, threads: int | None, to_execute: bool = True) -> "Session":
+        """Verify the bundle and find the workspace; UserError when either is not usable. Nothing is written.
+
+        to_execute: False for verbs that also serve a machine which the bundle's kernels are not made for.
+        """
+        opened = Bundle.open(bundle, to_execute=to_execute)
         place = Workspace(workspace or bundle.parent / f"{bundle.name}-workspace", bundle)
         wanted = threads or min(opened.recipe["device"]["threads"], usable_cores())
         return cls(opened, place, as_json, wanted)
