@@ -7,7 +7,7 @@ Out: IngestOptions. The verbs `ingest` and `tune` share these arguments.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--encoding", metavar="NAME", help=f"the text's encoding, where the bytes do not tell: {', '.join(FORCED)}")
     parser.add_argument("--me", metavar="NAME", action="append", default=[],
                         help="chat logs: whose voice is learned; give it again for another spelling; without it the speakers are listed")
-    parser.add_argument("--columns", metavar="NAME=COLUMN,…", help=f"tables: which column is what; names: {', '.join(OWN_NAMES)}")
+    parser.add_argument("--column", metavar="NAME=COLUMN", action="append", default=[],
+                        help=f"tables: which column is what, once for each; names: {', '.join(OWN_NAMES)}")
     parser.add_argument("--date-order", metavar="ORDER", help=f"WhatsApp: {', '.join(DATE_ORDERS)}, where the chat itself does not tell")
     parser.add_argument("--max-drop-share", type=float, metavar="SHARE", help="go on although more than this share of the records is dropped (1: any)")
     parser.add_argument("--report", type=Path, metavar="FILE.html", help="write a page with counts, lengths and examples; it holds excerpts of your texts")
@@ -38,17 +39,17 @@ def options_from(arguments: argparse.Namespace, model: Mapping[str, Any] | None 
     share = arguments.max_drop_share
     if share is not None and not 0 <= share <= 1:
         raise UserError("--max-drop-share", f"{share} is no share", allowed="0 to 1")
-    read = ReadOptions(arguments.format, arguments.encoding, columns_of(arguments.columns), tuple(arguments.me), arguments.date_order)
+    read = ReadOptions(arguments.format, arguments.encoding, columns_of(arguments.column), tuple(arguments.me), arguments.date_order)
     return IngestOptions(read, share, dict(model or {}), dict(train or {}), progress, arguments.report)
 
 
-def columns_of(text: str | None) -> dict[str, str]:
-    """ "user=Question,assistant=Answer" as a mapping; a comma in a column's name is written \\, """
-    pairs: dict[str, str] = {}
-    for part in (text or "").replace("\\,", "\0").split(","):
-        name, equals, column = part.replace("\0", ",").partition("=")
-        if equals and column.strip():
-            pairs[name.strip()] = column.strip()
-        elif part.strip():
-            raise UserError("--columns", f"{part!r} is not NAME=COLUMN", allowed=f"names: {', '.join(OWN_NAMES)}")
-    return pairs
+def columns_of(pairs: Iterable[str]) -> dict[str, str]:
+    """["user=Question", "assistant=Answer"] as a mapping."""
+    columns: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, column = pair.partition("=")
+        if not equals or not name.strip() or not column.strip():
+            raise UserError("--column", f"{pair!r} is not NAME=COLUMN", allowed=f"names: {', '.join(OWN_NAMES)}",
+                            remedy="--column user=Question --column assistant=Answer")
+        columns[name.strip()] = column.strip()
+    return columns

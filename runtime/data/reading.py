@@ -63,18 +63,25 @@ class Reading:
 
     def __init__(self, sources: Sequence[Source], scenario: Scenario, options: ReadOptions, report: IngestReport) -> None:
         self._sources, self._scenario, self._options, self._report = sources, scenario, options, report
-        self.bytes_read = 0
-        """of the sources that are finished"""
+        self._bytes_finished = 0
+        self._current: Source | None = None
         report.files = [FileReport(source.name) for source in sources]
+
+    @property
+    def bytes_read(self) -> int:
+        """How far the walk is."""
+        return self._bytes_finished + (self._current.progress.n_bytes if self._current else 0)
 
     def items(self) -> Iterator[Conversation | Quarantined]:
         """Everything in the order of the sources. UserError when a named file cannot be read, or nobody said who "me" is."""
         found = [self._detect(source, entry) for source, entry in zip(self._sources, self._report.files)]
         self._require_me(found)
         for source, entry, how in zip(self._sources, self._report.files, found):
+            self._current = source
             if how is not None:
                 yield from self._read(source, entry, how)
-            self.bytes_read += source.n_bytes
+            self._bytes_finished += source.n_bytes
+            self._current = None
         self._check_me(found)
 
     def _detect(self, source: Source, entry: FileReport) -> Detected | None:

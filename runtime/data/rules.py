@@ -229,7 +229,8 @@ class RuleEngine:
         folded = turns.folded
         bounds = folded.turn_bounds[turns.first_turn]
         alive = [number for number, verdict in enumerate(verdicts) if verdict.conversation is not None]
-        texts = [folded.codes16[bounds[number]:bounds[number + 1]] for number in alive]
+        codes, limits = folded.codes16, bounds.tolist()
+        texts = [codes[limits[number]:limits[number + 1]] for number in alive]
         keys = exact_keys(texts)
         for number, key in zip(alive, keys.tolist()):
             verdicts[number].key = key
@@ -243,17 +244,19 @@ class RuleEngine:
 
     def _near_duplicates(self, turns: _Turns, verdicts: list[Verdict], bounds: np.ndarray, records: np.ndarray) -> None:
         folded = turns.folded
-        usable = folded.sampled
-        edges = np.searchsorted(usable, np.stack([bounds[:-1], np.maximum(bounds[1:] - (SHINGLE_CHARS - 1), bounds[:-1])]))
-        long_enough = np.diff(bounds) >= self._rules.near_duplicate_min_chars
-        chosen = [number for number, verdict in enumerate(verdicts)
-                  if verdict.conversation is not None and long_enough[number] and edges[1, number] > edges[0, number]]
+        is_usable = np.diff(bounds) >= self._rules.near_duplicate_min_chars
+        is_usable &= np.fromiter((verdict.conversation is not None for verdict in verdicts), bool, len(verdicts))
+        # A shingle belongs to the conversation it begins in, unless it reaches into the next.
+        owner = np.repeat(np.arange(len(verdicts)), np.diff(np.searchsorted(folded.sampled, bounds)))
+        is_inside = is_usable[owner] & (folded.sampled <= bounds[owner + 1] - SHINGLE_CHARS)
+        counts = np.bincount(owner[is_inside], minlength=len(verdicts))
+        chosen = np.flatnonzero(counts).tolist()
         if not chosen:
             return
-        hashes = np.concatenate([folded.shingles[usable[edges[0, number]:edges[1, number]]] for number in chosen])
-        stretches = np.concatenate([[0], np.cumsum(edges[1, chosen] - edges[0, chosen])])
-        texts = [folded.codes16[bounds[number]:bounds[number + 1]] for number in chosen]
-        twins = self._near.check(texts, records[chosen].tolist(), minhash(hashes, stretches))
+        stretches = np.concatenate([[0], np.cumsum(counts[chosen])])
+        codes, limits = folded.codes16, bounds.tolist()
+        texts = [codes[limits[number]:limits[number + 1]] for number in chosen]
+        twins = self._near.check(texts, records[chosen].tolist(), minhash(folded.shingles[folded.sampled[is_inside]], stretches))
         for number, twin in zip(chosen, twins):
             if twin is not None:
                 verdicts[number].drop("near_duplicate", f"is {twin.similarity:.0%} the same as record {twin.record + 1}", turns.opening(number))
@@ -274,7 +277,7 @@ class _Turns:
         """[conversations + 1]"""
         self.owner = np.repeat(np.arange(len(conversations)), counts)
         self.is_answer = np.array([role == "assistant" for role in self.roles], bool)
-        self.is_note = np.array([bool(message.metadata) and bool(message.metadata.get("note")) for message in messages], bool)
+        self.is_note = np.array([len(message.metadata) > 0 and "note" in message.metadata for message in messages], bool)
         marks = np.array([_ROLE_MARKS[role] for role in self.roles], np.uint32)
         self._marks = marks
         self._folded: FoldedBatch | None = None

@@ -12,7 +12,7 @@ import io
 import os
 import stat
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Iterable, Iterator, Sequence
 
@@ -39,6 +39,8 @@ class Source:
     """uncompressed size"""
     named: bool = False
     """the user named this very file: then it must be readable, while a stray file in a folder is only reported"""
+    progress: "Progress" = field(default_factory=lambda: Progress(), compare=False, repr=False)
+    """how far the stream that was opened last has been read"""
 
     @property
     def suffix(self) -> str:
@@ -49,9 +51,9 @@ class Source:
         """A fresh stream of the file's bytes. UserError when it cannot be opened."""
         try:
             if self.member is None:
-                return open(self.path, "rb")
+                return _Followed(open(self.path, "rb", buffering=0), self.progress)
             archive = zipfile.ZipFile(self.path)
-            return io.BufferedReader(_Member(archive, archive.open(self.member)), 1 << 20)
+            return _Followed(_Member(archive, archive.open(self.member)), self.progress)
         except _ARCHIVE_ERRORS as error:
             raise self.unreadable(error) from None
 
@@ -70,6 +72,26 @@ class Source:
             except (*_ARCHIVE_ERRORS, ValueError) as error:
                 raise self.unreadable(error) from None
         return digest.hexdigest()
+
+
+@dataclass
+class Progress:
+    """Bytes read so far."""
+
+    n_bytes: int = 0
+
+
+class _Followed(io.BufferedReader):
+    """A stream that tells how far it is; read in large pieces, so the telling costs nothing."""
+
+    def __init__(self, raw: io.RawIOBase, progress: Progress) -> None:
+        super().__init__(raw, _HASH_CHUNK_BYTES)
+        self._progress, progress.n_bytes = progress, 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        data = super().read(size)
+        self._progress.n_bytes += len(data)
+        return data
 
 
 class _Member(io.RawIOBase):

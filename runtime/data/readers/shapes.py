@@ -57,17 +57,23 @@ def openai_messages(row: Row) -> tuple[Message, ...]:
     if not isinstance(turns, list) or not turns:
         raise BadRow("no_messages", "messages is not a list with turns in it")
     messages: list[Message] = []
+    is_settled, before = True, "system"
     for number, turn in enumerate(turns, start=1):
         if not isinstance(turn, dict):
             raise BadRow("bad_turn", f"turn {number} is no object")
-        role, content = ROLE_NAMES.get(turn.get("role")) if isinstance(turn.get("role"), str) else None, turn.get("content")
+        name, content = turn.get("role"), turn.get("content")
+        role = ROLE_NAMES.get(name) if isinstance(name, str) else None
         if role is None:
-            raise BadRow("unknown_role", f"turn {number} has the role {turn.get('role')!r}")
+            raise BadRow("unknown_role", f"turn {number} has the role {name!r}")
         if type(content) is str and len(turn) == 2:
             messages.append(Message(role, content))
         else:
             messages.extend(_rich_turn(turn, role, content, number))
-    return settle(messages)
+            is_settled = False
+        # Most rows are plain and alternate: they need no second look.
+        is_settled = is_settled and role != before and role != "system"
+        before = role
+    return tuple(messages) if is_settled else settle(messages)
 
 
 def _rich_turn(turn: Row, role: str, content: Any, number: int) -> Iterable[Message]:

@@ -1,6 +1,6 @@
 """CSV and TSV tables: question and answer columns, role and content columns, or a column of notes.
 
-In:  a table with a header row; the user may say which column is what (--columns user=Question,assistant=Answer).
+In:  a table with a header row; the user may say which column is what (--column user=Question --column assistant=Answer).
 Out: Conversation or Quarantined for each row (for role/content tables: for each conversation).
 Columns that nobody mapped are named in the report, so that a misspelt header is not lost in silence.
 """
@@ -109,9 +109,9 @@ def column_map(header: list[str], chosen: Mapping[str, str], where: str) -> dict
     """Our name -> column. UserError when the user names a column that is not there, or no usable set is found."""
     for own, column in chosen.items():
         if own not in OWN_NAMES:
-            raise UserError("--columns", f"{own!r} is not known", allowed=", ".join(OWN_NAMES))
+            raise UserError("--column", f"{own!r} is not known", allowed=", ".join(OWN_NAMES))
         if column not in header:
-            raise UserError("--columns", f"{where} has no column {column!r}", allowed=", ".join(header))
+            raise UserError("--column", f"{where} has no column {column!r}", allowed=", ".join(header))
     usual: dict[str, str] = {}
     lowered = {name.strip().lower(): name for name in reversed(header)}
     for own, names in _USUAL.items():
@@ -123,7 +123,7 @@ def column_map(header: list[str], chosen: Mapping[str, str], where: str) -> dict
     form = next((form for form in (*preferred, *_FORMS) if all(own in mapping for own in form)), None)
     if form is None:
         raise UserError(where, f"no column is known to hold questions and answers; its columns: {', '.join(header)}",
-                        remedy="--columns user=COLUMN,assistant=COLUMN (or text=COLUMN, or role=COLUMN,content=COLUMN)")
+                        remedy="--column user=COLUMN --column assistant=COLUMN (or text=COLUMN, or role=COLUMN and content=COLUMN)")
     allowed = {"role": ("role", "content", "conversation"), "chosen": ("user", "chosen", "rejected"), "user": ("user", "input", "assistant", "system"),
                "input": ("input", "assistant", "system"), "text": ("text",)}[form[0]]
     return {own: column for own, column in mapping.items() if own in (*allowed, "title", "author")}

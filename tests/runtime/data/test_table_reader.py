@@ -44,7 +44,7 @@ def test_cells_hold_delimiters_quotes_and_line_breaks(tmp_path: Path) -> None:
 
 def test_columns_can_be_named(tmp_path: Path) -> None:
     path = _table(tmp_path / "a.csv", "Kunde,Laden,Datum\nQ,A,heute\n")
-    with pytest.raises(UserError, match="its columns: Kunde, Laden, Datum; try: --columns user=COLUMN"):
+    with pytest.raises(UserError, match="its columns: Kunde, Laden, Datum; try: --column user=COLUMN"):
         read(path)
     found, _, report = read(path, columns={"user": "Kunde", "assistant": "Laden"})
     assert turns(found[0]) == [("user", "Q"), ("assistant", "A")]
@@ -53,7 +53,7 @@ def test_columns_can_be_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("columns", [{"user": "Kundin", "assistant": "Laden"}, {"usr": "Kunde"}])
 def test_wrong_column_names_are_refused_with_the_right_ones(tmp_path: Path, columns: dict[str, str]) -> None:
-    with pytest.raises(UserError, match="--columns: .*; allowed: "):
+    with pytest.raises(UserError, match="--column: .*; allowed: "):
         read(_table(tmp_path / "a.csv", "Kunde,Laden\nQ,A\n"), columns=columns)
 
 
