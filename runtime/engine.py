@@ -29,7 +29,6 @@ class Engine:
     def __init__(self, plan: Plan, library: Path, weights: GgufFile, threads: int) -> None:
         self.plan, self.weights = plan, weights
         self.signatures = [self._signature(layer) for layer in range(plan.model.layers)]
-        self.library = KernelLibrary(library, plan.workspace_bytes, threads)
         self.cos, self.sin = rope_tables(plan.model.context_tokens, plan.model.head_dim, plan.model.rope_base)
         self._blocks = [self._block_addresses(layer) for layer in range(plan.model.layers)]
         self._shared = {
@@ -39,6 +38,8 @@ class Engine:
             "cos": self.cos.ctypes.data,
             "sin": self.sin.ctypes.data,
         }
+        # Last, so that weights that are refused leave no library open behind them.
+        self.library = KernelLibrary(library, plan.workspace_bytes, threads)
 
     def __enter__(self) -> "Engine":
         return self
@@ -47,8 +48,9 @@ class Engine:
         self.close()
 
     def close(self) -> None:
-        """Stop the threads; programs of this engine must not run any more."""
+        """Stop the threads and let go of the weights' pages; programs of this engine must not run any more."""
         self.library.close()
+        self.weights.release_pages()
 
     def _signature(self, layer: int) -> str:
         signature = signature_of({name: self.weights.tensor(f"blk.{layer}.{name}.weight").type_name for name in PROJECTIONS})

@@ -10,6 +10,7 @@ Shapes are row-major as in numpy: GGUF stores them the other way round.
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import struct
 from dataclasses import dataclass
@@ -112,6 +113,11 @@ class GgufFile:
         """The tensor's bytes: a read-only view u8 [n_bytes] of the mapped file."""
         info = self.tensor(name)
         return self._mapped[info.offset:info.offset + info.n_bytes]
+
+    def release_pages(self) -> None:
+        """Let go of the mapped pages in memory; they are clean, and the next access reads them again."""
+        if "_mapped" in self.__dict__:
+            self._mapped._mmap.madvise(mmap.MADV_DONTNEED)
 
     def tensor(self, name: str) -> TensorInfo:
         if name not in self.tensors:
