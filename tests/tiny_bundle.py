@@ -45,13 +45,15 @@ class TinySizes:
     """GGUF type of the projections"""
     embedding: str = "Q8_0"
     """GGUF type of the embedding and of the head"""
+    alignment: int = 64
+    """of the tensors' data, in bytes"""
     seed: int = 0
 
 
 def write_tiny_model(path: Path, sizes: TinySizes = TinySizes()) -> Path:
     """Write the GGUF and return its path."""
     writer = gguf.GGUFWriter(str(path), "llama")
-    writer.add_custom_alignment(64)
+    writer.add_custom_alignment(sizes.alignment)
     _add_sizes(writer, sizes)
     _add_tokenizer(writer, sizes.vocab)
     writer.add_string(RESERVED_KEY, reserved_field().value)
@@ -67,14 +69,18 @@ def write_tiny_model(path: Path, sizes: TinySizes = TinySizes()) -> Path:
 
 def compile_tiny_bundle(out: Path, model: Path, *overrides: str) -> Path:
     """The bundle of a tiny model for this machine; overrides as `mft compile` takes them, later ones win."""
+    return compile_for_host(
+        out, "model=gguf_file", "model.name=tiny", f'model.source.path="{model}"', f"train.buckets=[{','.join(TINY_BUCKETS)}]", "train.rank=4",
+        "train.head_chunk_tokens=16", "scenario.window_tokens=64", "scenario.decode_tokens=32", *overrides,
+    )  # fmt: skip
+
+
+def compile_for_host(out: Path, *overrides: str) -> Path:
+    """The bundle of the customer-service scenario for this machine."""
     from mobilefinetuner.compiler.pipeline import compile_bundle
     from mobilefinetuner.compiler.recipe import load_recipe
 
-    recipe = load_recipe([
-        "scenario=customer_service", "model=gguf_file", "model.name=tiny", f'model.source.path="{model}"', "device=host",
-        f"train.buckets=[{','.join(TINY_BUCKETS)}]", "train.rank=4", "train.head_chunk_tokens=16", "scenario.window_tokens=64",
-        "scenario.decode_tokens=32", f'out="{out}"', *overrides,
-    ])  # fmt: skip
+    recipe = load_recipe(["scenario=customer_service", "device=host", f'out="{out}"', *overrides])
     return on_a_short_stack(compile_bundle, recipe, lambda _text: None)
 
 

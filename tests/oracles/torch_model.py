@@ -44,17 +44,22 @@ class PeftModel:
     """transformers + PEFT with an adapter given as {"blk.0.attn_q.weight": (A, B)} of kind grouped or lora."""
 
     def __init__(self, gguf: Path, kind: str, scale: float, pairs: dict[str, tuple[np.ndarray, np.ndarray]]) -> None:
-        self.kind, self.pairs = kind, pairs
+        self.kind = kind
         rank = next(iter(pairs.values()))[0].shape[0]
         model = load_model(gguf)
         self.heads = {"attn_q": model.config.num_attention_heads, "attn_k": model.config.num_key_value_heads}
         targets = sorted({HF_NAMES[name.split(".")[2]].split(".")[1] for name in pairs})
         config = peft.LoraConfig(r=rank, lora_alpha=rank * scale, target_modules=targets, lora_dropout=0.0, bias="none")
         self.model = peft.get_peft_model(model, config)
+        self.assign(pairs)
+
+    def assign(self, pairs: dict[str, tuple[np.ndarray, np.ndarray]]) -> None:
+        """Give the adapter these values."""
+        self.pairs = pairs
         with torch.no_grad():
             for name, (a, b) in pairs.items():
                 module = self._module(name)
-                module.lora_A["default"].weight.copy_(torch.tensor(np.repeat(a, GROUP, axis=1) if kind == "grouped" else a))
+                module.lora_A["default"].weight.copy_(torch.tensor(np.repeat(a, GROUP, axis=1) if self.kind == "grouped" else a))
                 projection = name.split(".")[2]
                 rows = to_hf_rows(b, self.heads[projection]) if projection in self.heads else b
                 module.lora_B["default"].weight.copy_(torch.tensor(np.ascontiguousarray(rows)))
