@@ -73,6 +73,7 @@ class KernelLibrary:
         self._workspaces = [aligned_bytes(workspace_bytes) for _ in range(threads)]
         for index, memory in enumerate(self._workspaces):
             if self._library.mft_workspace(index, ctypes.c_void_p(memory.ctypes.data), ctypes.c_ulong(memory.nbytes)):
+                self._library.mft_pool_release()
                 raise MftError(f"the kernel library has no place for {threads} threads")
         self._library.mft_workspace_owner(0)
         epoch = self._library.mft_pool_epoch()
