@@ -9,7 +9,7 @@ import pytest
 
 from mobilefinetuner.compiler.memory_plan import with_memory
 from mobilefinetuner.runtime.errors import UserError
-from mobilefinetuner.runtime.memory import FLOOR_BYTES, MERGE_ROWS_BYTES, phase_table
+from mobilefinetuner.runtime.memory import MERGE_ROWS_BYTES, floor_bytes, phase_table
 from mobilefinetuner.runtime.plan import Plan
 from mobilefinetuner.runtime.step_memory import Arena, adapter_tensors, decoding_tensors, scoring_tensors, training_tensors
 
@@ -31,14 +31,14 @@ def deep(plan) -> Plan:
 def test_the_backward_phase_is_the_memory_that_a_training_step_allocates(plan):
     phases = {p.phase: p for p in phase_table(plan, WEIGHTS_BYTES, THREADS, "2x32")}
     allocated = Arena(adapter_tensors(plan)).n_bytes + Arena(training_tensors(plan, "2x32")).n_bytes + THREADS * plan.workspace_bytes
-    assert phases["backward"].total == allocated + WEIGHTS_BYTES + FLOOR_BYTES
+    assert phases["backward"].total == allocated + WEIGHTS_BYTES + floor_bytes(plan)
     assert phases["forward"].optimizer == 0 and phases["forward"].total < phases["backward"].total
 
 
 def test_the_verify_phase_is_what_scoring_and_decoding_allocate(plan):
     phases = {p.phase: p for p in phase_table(plan, WEIGHTS_BYTES, THREADS, "2x32")}
     allocated = Arena(scoring_tensors(plan, "1x32")).n_bytes + Arena(decoding_tensors(plan)).n_bytes + THREADS * plan.workspace_bytes
-    assert phases["verify"].total == allocated + WEIGHTS_BYTES + FLOOR_BYTES
+    assert phases["verify"].total == allocated + WEIGHTS_BYTES + floor_bytes(plan)
 
 
 def test_a_larger_bucket_needs_more(deep):
