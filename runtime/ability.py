@@ -1,9 +1,9 @@
 """Whether a version still knows what its base knew: multiple-choice probes scored by likelihood, compared in pairs.
 
 In:  base_ability.jsonl of a bundle; a ForwardSet on some version's weights.
-Out: the log-probability of the right answer per probe; a paired test of two versions and its verdict.
-The score is log P(right answer | one of the choices), so that a model too small to answer in words still gives a graded signal,
-and so that speaking in another style, which costs all choices alike, is not taken for forgetting.
+Out: a score per probe, 0 for guessing and 1 for certainty; a paired test of two versions and its verdict.
+The score is linear in the right answer's probability and not its logarithm: training makes a model surer of all it says, right or
+wrong, and the logarithm calls that forgetting although the answers stay the same.
 """
 
 # Shapes: n probes · C choices of a probe
@@ -37,9 +37,10 @@ RESAMPLES_PER_CHUNK = 1000
 SEED = 20240229
 
 POSSIBLE_P_MAX = 0.05
+"""up to here a drop is unlikely to be chance"""
 CLEAR_P_MAX = 0.01
-CLEAR_DROP_NATS = 0.2
-"""a mean drop below this costs the right answers less than a fifth of their probability"""
+CLEAR_SHARE_LOST = 0.5
+"""share of what the base scored above guessing; a base that only guesses has nothing that could be lost"""
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,6 @@ class Probe:
         for name, value, allowed in (("kind", self.kind, get_args(Kind)), ("language", self.language, get_args(Language))):
             if value not in allowed:
                 raise ValueError(f"{name} is {value!r}, allowed: {', '.join(allowed)}")
-        if None in self.messages:
-            return  # already reported
         if not self.messages or self.messages[-1].role != "user":
             raise ValueError("the messages do not end with a user's question")
         if len(self.choices) < 2 or len(set(self.choices)) < len(self.choices):
@@ -91,12 +90,20 @@ class Probe:
 class PairedResult:
     """How the scores changed from one version to another."""
 
-    mean_change: float
-    """nats; negative is worse"""
+    mean_before: float
+    mean_after: float
     p_value: float
     """one-sided: how often chance alone would look at least this much worse"""
     n: int
     """probes"""
+
+    @property
+    def mean_change(self) -> float:
+        """Negative is worse."""
+        return self.mean_after - self.mean_before
+
+    def __str__(self) -> str:
+        return f"base ability {self.mean_before:.2f} → {self.mean_after:.2f} (p = {self.p_value:.3f}, {self.n} probes)"
 
 
 def load_probes(path: str | Path) -> tuple[Probe, ...]:
@@ -136,29 +143,31 @@ def encode_choice(tokenizer: Tokenizer, chat: ChatFormat, probe: Probe, choice: 
 
 
 def choice_log_probabilities(forwards: ForwardSet, tokenizer: Tokenizer, chat: ChatFormat, probes: Sequence[Probe]) -> list[np.ndarray]:
-    """For each probe log P of every choice, normalised over its choices.
+    """For each probe log P of every choice, normalised over its choices: softmax of the summed log-likelihoods of their tokens.
 
-    →  n arrays [C] f64
+    The system turn is the template's own default, so that no scenario's prompt plays a part.  →  n arrays [C] f64
     """
-    results = []
+    answered = [encode_choice(tokenizer, chat, probe, choice) for probe in probes for choice in probe.choices]
+    likelihoods = -np.array([loss.sum(dtype=np.float64) for loss in forwards.packed_losses(answered)])
+    results, at = [], 0
     for probe in probes:
-        losses = forwards.losses([encode_choice(tokenizer, chat, probe, choice) for choice in probe.choices])
-        log_likelihoods = np.array([-loss.sum(dtype=np.float64) for loss in losses])
-        if not np.isfinite(log_likelihoods).all():
+        values = likelihoods[at : at + len(probe.choices)]
+        if not np.isfinite(values).all():
             raise MftError(f"probe {probe.id}: the model's likelihoods are not finite")
-        highest = log_likelihoods.max()
-        results.append(log_likelihoods - highest - np.log(np.exp(log_likelihoods - highest).sum()))
+        results.append(values - values.max() - np.log(np.exp(values - values.max()).sum()))
+        at += len(probe.choices)
     return results
 
 
-def right_answers(log_probabilities: Sequence[np.ndarray], probes: Sequence[Probe]) -> list[float]:
-    """log P of each probe's right answer, in nats."""
-    return [float(values[probe.answer]) for values, probe in zip(log_probabilities, probes, strict=True)]
+def chance_corrected(log_probabilities: Sequence[np.ndarray], probes: Sequence[Probe]) -> list[float]:
+    """(P(right) − 1/C) / (1 − 1/C) per probe: 1 certain and right, 0 guessing, below 0 misled (Abbott's correction for guessing)."""
+    pairs = zip(log_probabilities, probes, strict=True)
+    return [float((np.exp(values[probe.answer]) - 1 / len(values)) / (1 - 1 / len(values))) for values, probe in pairs]
 
 
 def score(forwards: ForwardSet, tokenizer: Tokenizer, chat: ChatFormat, probes: Sequence[Probe]) -> list[float]:
-    """log P of each probe's right answer among its choices, in nats; log(1/C) is chance."""
-    return right_answers(choice_log_probabilities(forwards, tokenizer, chat, probes), probes)
+    """The chance-corrected probability of each probe's right answer."""
+    return chance_corrected(choice_log_probabilities(forwards, tokenizer, chat, probes), probes)
 
 
 def accuracy(log_probabilities: Sequence[np.ndarray], probes: Sequence[Probe]) -> float:
@@ -173,12 +182,14 @@ def paired_test(before: Sequence[float], after: Sequence[float]) -> PairedResult
     all 2ⁿ patterns if n is small, else p = (1 + hits) / (1 + R) over R random ones with a fixed seed, which is never too small.
     Fisher, The Design of Experiments (1935), §21; Phipson and Smyth, doi:10.2202/1544-6115.1585, for the ones.
     """
+    if len(before) != len(after):
+        raise ValueError(f"a paired test needs as many scores before as after, not {len(before)} and {len(after)}")
     changes = np.subtract(after, before, dtype=np.float64)
     if changes.ndim != 1 or not len(changes) or not np.isfinite(changes).all():
-        raise ValueError("a paired test needs two lists of finite scores of equal length, at least one pair")
+        raise ValueError("a paired test needs finite scores and at least one pair")
     n = len(changes)
     p_value = _exact_p(changes) if n <= EXACT_MAX_PAIRS else _sampled_p(changes)
-    return PairedResult(float(changes.mean()), p_value, n)
+    return PairedResult(float(np.mean(before)), float(np.mean(after)), p_value, n)
 
 
 def _exact_p(changes: np.ndarray) -> float:
@@ -203,7 +214,8 @@ def _tie(changes: np.ndarray) -> float:
 
 
 def forgetting(result: PairedResult) -> Forgetting:
-    """What a paired result says: `clear` is unlikely to be chance and large, `possible` unlikely to be chance."""
-    if result.p_value <= CLEAR_P_MAX and result.mean_change <= -CLEAR_DROP_NATS:
+    """`possible`: worse, and unlikely by chance; `clear`: very unlikely by chance, and half of what the base knew is gone."""
+    lost_much = result.mean_before > 0 and -result.mean_change >= CLEAR_SHARE_LOST * result.mean_before
+    if result.p_value <= CLEAR_P_MAX and lost_much:
         return "clear"
     return "possible" if result.p_value <= POSSIBLE_P_MAX else "none"
