@@ -12,7 +12,6 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import UserError
 from .encoding import HEAD_BYTES, Encoding, detect_encoding
 from .readers.shapes import SHAPES
 from .readers.tabular import looks_tabular
@@ -51,8 +50,6 @@ def detect(source: Source, forced_format: str | None = None, forced_encoding: st
         return None
     layout, name, evidence = _by_content(source, text, whole=len(head) < HEAD_BYTES)
     if forced_format is not None:
-        if forced_format not in FORMATS:
-            raise UserError("--format", f"{forced_format!r} is not known", allowed=", ".join(FORMATS))
         is_row = forced_format in {shape.name for shape in SHAPES} | {"text_rows"}
         return Detected(encoding, forced_format, layout if is_row and layout in ("jsonl", "json") else forced_format, "named by the user")
     return Detected(encoding, name, layout, evidence)

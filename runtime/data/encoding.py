@@ -47,8 +47,6 @@ class BadBytes:
 def detect_encoding(head: bytes, where: str, forced: str | None = None) -> Encoding:
     """Decide from the first bytes (at least HEAD_BYTES if the file has them). UserError when nothing fits."""
     if forced is not None:
-        if forced not in FORCED:
-            raise UserError("--encoding", f"{forced!r} is not known", allowed=", ".join(FORCED))
         mark = next((mark for mark, name in _MARKS if name == forced and head.startswith(mark)), b"")
         return Encoding(forced, "named by the user", len(mark))
     for mark, name in _MARKS:

@@ -20,7 +20,7 @@ from ..message import Conversation
 from ..tokenizer import Tokenizer
 from .cache import CacheWriter, TrainingCache
 from .found import Quarantined, excerpt
-from .reading import ReadOptions, Reading
+from .reading import EMPTY, ReadOptions, Reading
 from .report import IngestReport
 from .report_html import write_html
 from .rules import RuleEngine, Verdict
@@ -59,6 +59,7 @@ def ingest(paths: Sequence[str | Path], scenario: Scenario, tokenizer: Tokenizer
            options: IngestOptions | None = None) -> IngestReport:
     """Read the paths into a training cache under cache_dir. UserError, with nothing written, when that cannot be done."""
     options = options or IngestOptions()
+    options.read.check()
     sources = expand(paths)
     fingerprint = fingerprint_of(sources, scenario, tokenizer, options)
     path = Path(cache_dir) / f"{fingerprint[:16]}.mftcache"
@@ -119,6 +120,9 @@ def _existing_parent(path: Path) -> Path:
 def _accept(report: IngestReport, max_drop_share: float) -> None:
     """Stop when nothing is left, or when most was dropped and nobody said that this is all right."""
     reasons = ", ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in report.dropped.most_common())
+    if not report.records and any(entry.skipped and entry.skipped != EMPTY for entry in report.files):
+        first = next(entry.skipped for entry in report.files if entry.skipped and entry.skipped != EMPTY)
+        raise UserError(_names(report), f"nothing in it can be read, for instance {first}")
     if not report.records:
         raise UserError(_names(report), "is empty: no conversation, row or note is in it", remedy="name files with text in them")
     answers = report.records - report.dropped["no_assistant_turn"]

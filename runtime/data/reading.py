@@ -13,7 +13,8 @@ from typing import Any, Iterator, Mapping, Sequence
 
 from ..errors import UserError
 from ..message import Conversation
-from .detect import CHAT_LOGS, Detected, detect
+from .detect import CHAT_LOGS, FORMATS, Detected, detect
+from .encoding import FORCED
 from .found import ChatLine, Quarantined
 from .readers.chatgpt import read_chatgpt
 from .readers.notes import read_notes
@@ -22,7 +23,7 @@ from .readers.shapes import SHAPES
 from .readers.tabular import read_table
 from .readers.telegram import read_telegram
 from .readers.wechat import read_wechat_csv, read_wechat_text
-from .readers.whatsapp import read_whatsapp
+from .readers.whatsapp import DATE_ORDERS, read_whatsapp
 from .report import FileReport, IngestReport
 from .scenario import Scenario
 from .sources import Source
@@ -30,6 +31,7 @@ from .speakers import conversations_of, folded_name
 
 _CHAT_READERS = {"whatsapp": read_whatsapp, "telegram": read_telegram, "wechat": read_wechat_csv, "wechat_txt": read_wechat_text}
 _SPEAKERS_SHOWN = 12
+EMPTY = "it is empty"
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,13 @@ class ReadOptions:
     """chat logs: names under which the owner speaks"""
     date_order: str | None = None
     """WhatsApp: DMY, MDY or YMD where the file itself does not tell"""
+
+    def check(self) -> None:
+        """UserError for a value that no file could have; called before any file is looked at."""
+        for option, value, allowed in (("--format", self.format, FORMATS), ("--encoding", self.encoding, FORCED),
+                                       ("--date-order", self.date_order, DATE_ORDERS)):
+            if value is not None and value not in allowed:
+                raise UserError(option, f"{value!r} is not known", allowed=", ".join(allowed))
 
     def as_json(self) -> dict[str, Any]:
         return {"format": self.format, "encoding": self.encoding, "columns": dict(self.columns), "me": list(self.me),
@@ -65,6 +74,7 @@ class Reading:
         self._sources, self._scenario, self._options, self._report = sources, scenario, options, report
         self._bytes_finished = 0
         self._current: Source | None = None
+        options.check()
         report.files = [FileReport(source.name) for source in sources]
 
     @property
@@ -93,7 +103,7 @@ class Reading:
             entry.skipped = str(error)
             return None
         if how is None:
-            entry.skipped = "it is empty"
+            entry.skipped = EMPTY
             return None
         entry.format, entry.encoding = how.format, how.encoding.name
         entry.evidence = f"{how.encoding.evidence}; {how.evidence}"
@@ -108,10 +118,15 @@ class Reading:
         for source, how in zip(self._sources, found):
             if how is None or how.format not in CHAT_LOGS:
                 continue
-            lines = [line for line in self._chat_lines(source, how, FileReport("")) if isinstance(line, ChatLine) and line.kind == "speech"]
-            if any(line.mine is None for line in lines):
+            said: Counter[str] = Counter()
+            is_silent = False
+            for line in self._chat_lines(source, how):
+                if isinstance(line, ChatLine) and line.kind == "speech":
+                    said[line.speaker] += 1
+                    is_silent = is_silent or line.mine is None
+            if is_silent:
                 silent.append(source.name)
-                speakers.update(line.speaker for line in lines)
+                speakers.update(said)
         if silent:
             raise UserError(silent[0], f"is a chat log, and nobody said whose voice is learned; its speakers: {_listed(speakers)}",
                             remedy="--me NAME")
@@ -125,7 +140,7 @@ class Reading:
             raise UserError("--me", f"nobody in {logs[0]} is called {' or '.join(missing)}; its speakers: {_listed(self._report.speakers)}",
                             remedy="write the name as the export has it")
 
-    def _chat_lines(self, source: Source, how: Detected, entry: FileReport) -> Iterator[ChatLine | Quarantined]:
+    def _chat_lines(self, source: Source, how: Detected) -> Iterator[ChatLine | Quarantined]:
         if how.format == "whatsapp":
             return read_whatsapp(source, how.encoding, self._options.date_order)
         return _CHAT_READERS[how.format](source, how.encoding)
@@ -133,7 +148,7 @@ class Reading:
     def _read(self, source: Source, entry: FileReport, how: Detected) -> Iterator[Conversation | Quarantined]:
         try:
             if how.format in CHAT_LOGS:
-                lines = self._speech(self._chat_lines(source, how, entry))
+                lines = self._speech(self._chat_lines(source, how))
                 yield from conversations_of(lines, self._options.me, self._scenario.rules, how.format)
             else:
                 yield from self._rows(source, entry, how)

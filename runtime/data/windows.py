@@ -46,6 +46,10 @@ class Splitter:
         self._default_system = scenario.system_prompt if scenario.system_prompt and chat.supports_system else None
         self.prompts_trimmed = 0
         """how many prompts were too long and lost their beginning"""
+        exchange = [Message("user", "."), Message("assistant", ".")]
+        more = len(self._encode([*exchange, *exchange]).token_ids) - len(self._encode(exchange).token_ids)
+        self._turn_tokens = max(0, more // 2 - len(tokenizer.encode(".")))
+        """what the template writes around each turn's text"""
         header = len(self._encode([Message("user", ".")], generate=True).token_ids)
         if header > _HEADER_SHARE_MAX * self._window:
             raise UserError("system_prompt", f"takes {header} of the window's {self._window} tokens",
@@ -107,7 +111,7 @@ class Splitter:
 
     def _pieces(self, system: list[Message], parts: list[list[Message]]) -> list[Encoded]:
         """Greedy: as many exchanges as fit, preceded by as many old ones as the overlap allows."""
-        sizes = [sum(len(self._tokenizer.encode(message.text)) for message in part) for part in parts]
+        sizes = [sum(len(self._tokenizer.encode(message.text)) + self._turn_tokens for message in part) for part in parts]
         samples: list[Encoded] = []
         first = 0
         while first < len(parts):

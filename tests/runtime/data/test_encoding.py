@@ -50,11 +50,6 @@ def test_binary_data_is_refused() -> None:
         detect_encoding(b"\x89PNG\0\0\0\x0dIHDR\0\1", "image.txt")
 
 
-def test_unknown_forced_encoding_names_the_known_ones() -> None:
-    with pytest.raises(UserError, match="allowed: utf-8, utf-16-le"):
-        detect_encoding(b"x", "file", "utf8-ish")
-
-
 def test_undecodable_byte_is_named_by_its_offset_in_the_file() -> None:
     data = b"x" * (1 << 20) + b"abc\xe9\n"
     with pytest.raises(UserError, match=f"byte {(1 << 20) + 3} .0xE9."):

@@ -160,6 +160,21 @@ def test_stray_file_in_a_folder_is_reported_and_the_others_are_read(tmp_path: Pa
     assert "left out" in report.as_text()
 
 
+def test_folder_of_which_nothing_can_be_read_says_why(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "a.txt").write_bytes(b"\x00binary")
+    with pytest.raises(UserError, match="nothing in it can be read, for instance .*this is no text file"):
+        take_in(folder, tmp_path / "cache")
+
+
+@pytest.mark.parametrize(("option", "words"), [({"format": "jsonn"}, "--format: 'jsonn' is not known; allowed: openai, "),
+                                               ({"encoding": "utf8-ish"}, "--encoding: .* allowed: utf-8, "), ({"date_order": "DYM"}, "--date-order: .* allowed: DMY")])
+def test_unknown_option_values_are_refused_with_the_known_ones(tmp_path: Path, option: dict[str, str], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        take_in(jsonl(tmp_path / "a.jsonl", row("Question?", "Answer.")), tmp_path / "cache", read_options=option)
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_unreadable_file_is_refused(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "a.jsonl", row("Question?", "Answer."))
