@@ -23,6 +23,9 @@ Compile a language model into a bundle that fine-tunes itself on a phone.
   mft compile [KEY=VALUE ...]     make a bundle; the last line printed is its path
   mft run BUNDLE VERB ...         use the bundle on this machine (the same as: python3 BUNDLE/mft.pyz VERB ...)
   mft inspect BUNDLE              what is in a bundle
+  mft push BUNDLE --to TARGET     send a bundle to a phone: adb[:SERIAL][:DIR], ssh://[user@]host[:port]/dir, or a folder
+  mft on TARGET VERB ...          use the bundle on the phone, with its output here
+  mft pull TARGET WHAT            bring a version's weights or a report from the phone
   mft demo                        the whole way on a shop's conversations: compile, tune, merge, verify, ask
 
 "mft VERB --help" says more.
@@ -33,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; every outcome that is not our fault ends in a sentence on stderr."""
     _never_fail_to_print()
     words = list(sys.argv[1:] if argv is None else argv)
-    verbs = {"compile": _compile, "run": _run, "inspect": _inspect, "demo": _demo}
+    verbs = {"compile": _compile, "run": _run, "inspect": _inspect, "demo": _demo, "push": _push, "on": _on, "pull": _pull}
     try:
         if not words or words[0] in ("-h", "--help", "help"):
             print(DESCRIPTION, end="")
@@ -121,6 +124,24 @@ def _demo(words: list[str]) -> int:
     from .demo import main as demo
 
     return demo(words)
+
+
+def _push(words: list[str]) -> int:
+    from .remote.cli import push_command
+
+    return push_command(words)
+
+
+def _on(words: list[str]) -> int:
+    from .remote.cli import on_command
+
+    return on_command(words)
+
+
+def _pull(words: list[str]) -> int:
+    from .remote.cli import pull_command
+
+    return pull_command(words)
 
 
 def _progress(text: str) -> None:

@@ -1,0 +1,128 @@
+"""mft push | on | pull: the desktop's side of a phone.
+
+In:  the words after the verb.
+Out: the exit code; `on` passes on the one of the verb that ran there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Sequence
+
+from ...runtime.bundle import Bundle
+from ...runtime.errors import UserError
+from .address import FORMS, parse_address
+from .patience import Patience
+from .pull import WANTED, pull
+from .push import LINK, print_progress, push_bundle, push_files
+from .readiness import python_there
+from .run import RUN_ID, RemoteRun, bring_reports, follow, latest_run, redirect_reports, start
+from .target import Target, connect
+
+PUSH_EPILOG = """\
+TARGET is adb[:SERIAL][:DIR], ssh://[user@]host[:port]/dir (/~/dir: below the home folder), or a folder of this machine.
+MFT_SSH and MFT_ADB replace the commands ssh and adb, options included: MFT_SSH='ssh -i key'."""
+
+
+def push_command(words: Sequence[str]) -> int:
+    """mft push BUNDLE --to TARGET"""
+    parser = argparse.ArgumentParser(prog="mft push", description="Send a bundle to a phone: only what changed, checked there, switched in one step.", epilog=PUSH_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("bundle", metavar="BUNDLE")
+    parser.add_argument("--to", required=True, metavar="TARGET", help=FORMS)
+    parser.add_argument("--with", dest="files", action="append", default=[], type=Path, metavar="FILE", help="send this file to the target's folder data/ as well")
+    parser.add_argument("--python", metavar="PATH", help="the Python to use there (default: its venv, or python3)")
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    options = parser.parse_args(words)
+    address = parse_address(options.to)
+    bundle = Bundle.open(options.bundle, to_execute=False)
+    unreadable = [str(file) for file in options.files if not file.is_file()]
+    if unreadable:
+        raise UserError("--with", f"there is no file {', '.join(unreadable)}")
+    with connect(address) as target:
+        patience, progress = Patience(target, _say), print_progress(_say)
+        pushed = push_bundle(bundle, target, patience, progress, options.python)
+        data = push_files(options.files, target, patience, progress)
+    if options.json:
+        print(json.dumps({"bundle": pushed.path, "python": pushed.readiness.python, "versions": pushed.readiness.versions, "sent": pushed.sent,
+                          "reused": pushed.reused, "sent_bytes": pushed.sent_bytes, "data": data}, sort_keys=True))  # fmt: skip
+        return 0
+    there = ", ".join(f"{name} {version}" for name, version in pushed.readiness.versions.items())
+    print(f"{pushed.path}: {len(pushed.sent)} files sent ({pushed.sent_bytes / 1e6:,.1f} MB), {len(pushed.reused)} were there; {there}")
+    print(f"there: {pushed.readiness.python} {pushed.path}/mft.pyz --help    here: mft on {options.to} VERB")
+    return 0
+
+
+def on_command(words: Sequence[str]) -> int:
+    """mft on TARGET VERB …"""
+    parser = argparse.ArgumentParser(prog="mft on", description="Run a verb of the bundle on a phone, with its output here. Paths are those on the phone, relative to the target's folder (data/…); --report and --output files are brought here.", epilog=PUSH_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("target", metavar="TARGET", help=FORMS)
+    parser.add_argument("--detach", action="store_true", help="start it and do not wait")
+    parser.add_argument("--attach", nargs="?", const="", metavar="RUN", help="follow a run that is going on, by default the newest")
+    parser.add_argument("verb", nargs=argparse.REMAINDER, metavar="VERB ...", help="as for mft.pyz")
+    options = parser.parse_args(words)
+    if options.attach is None and not options.verb:
+        raise UserError("mft on", "no verb was given", remedy=f"mft on {options.target} status")
+    if options.attach and not RUN_ID.fullmatch(options.attach):
+        raise UserError("--attach", f"{options.attach!r} is not a run", "the id that a lost run printed, or nothing for the newest")
+    with connect(parse_address(options.target)) as target:
+        if options.attach is not None:
+            return _follow(RemoteRun(target, options.attach or latest_run(target), "tune"))
+        if _is_interactive(options.verb):
+            return _interactive(target, options.verb)
+        verb, reports = redirect_reports(options.verb)
+        if reports:
+            target.run(f"mkdir -p '{target.folder}/reports'")
+        run = start(target, verb)
+        if options.detach:
+            print(run.id)
+            return 0
+        code = _follow(run)
+        for path in bring_reports(target, reports, Patience(target, _say), lambda *_: None):
+            _say(f"brought {path}")
+        return code
+
+
+def pull_command(words: Sequence[str]) -> int:
+    """mft pull TARGET WHAT"""
+    parser = argparse.ArgumentParser(prog="mft pull", description="Bring a version's weights, the audit log or another file from a phone.", epilog=PUSH_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("target", metavar="TARGET", help=FORMS)
+    parser.add_argument("what", metavar="WHAT", help=WANTED)
+    parser.add_argument("--output", "-o", type=Path, metavar="PATH", help="file or folder to put it (default: here)")
+    options = parser.parse_args(words)
+    with connect(parse_address(options.target)) as target:
+        print(pull(target, options.what, options.output, Patience(target, _say), print_progress(_say)))
+    return 0
+
+
+def _follow(run: RemoteRun) -> int:
+    _say(f"run {run.id} on {run.target.address}")
+    return follow(run, Patience(run.target, _say), _write)
+
+
+def _write(output: bytes, errors: bytes) -> None:
+    for stream, content in ((sys.stdout, output), (sys.stderr, errors)):
+        if content:
+            stream.buffer.write(content)
+            stream.flush()
+
+
+def _is_interactive(verb: Sequence[str]) -> bool:
+    return verb[0] == "chat" and "--prompt" not in " ".join(verb) and sys.stdin.isatty()
+
+
+def _interactive(target: Target, verb: Sequence[str]) -> int:
+    """A conversation needs a terminal, and ends with its connection."""
+    import shlex
+    import subprocess
+
+    python, folder = python_there(target), shlex.quote(target.folder)
+    script = f"cd {folder} && exec {shlex.quote(python)} {LINK}/mft.pyz {shlex.join(verb)} --workspace {folder}/{LINK}-workspace"
+    return subprocess.run(target.words(script, terminal=True), check=False, env=os.environ).returncode
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,188 @@
+"""Run a verb on a phone, follow it, and survive a lost connection.
+
+In:  a connected target with a bundle, the verb's words.
+Out: the verb's exit code; its output as it comes; the reports that it wrote, brought here.
+The run belongs to the phone and not to the connection: it writes into runs/ID there, and following is a matter of asking for the
+next bytes. Whoever loses the connection, or closes the lid, attaches again.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import shlex
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...runtime.errors import MftError, Paused, UserError
+from .patience import Patience
+from .push import LINK
+from .readiness import python_there
+from .target import Target
+from .transfer import AGAIN, Progress, Transfer
+
+RUN_ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{6}")
+CHUNK_BYTES = 1 << 18
+POLL_SECONDS = 0.5
+REPORT_OPTIONS = ("--report", "--output")
+"""options of verbs whose value is a file that the verb writes: it is written there and fetched to that name here"""
+KEPT_RUNS = 20
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """What a run wrote since the last look."""
+
+    output: bytes
+    errors: bytes
+    code: int | None
+    """set once it has ended"""
+    vanished: bool
+    """it is neither running nor did it leave an exit code: it was killed"""
+
+
+@dataclass(frozen=True)
+class Report:
+    """A file that the verb writes there and that is wanted here."""
+
+    there: str
+    here: Path
+
+
+class RemoteRun:
+    """One run on a target, by its id."""
+
+    def __init__(self, target: Target, run_id: str, verb: str) -> None:
+        self.target, self.id, self.verb = target, run_id, verb
+        self.folder = f"{target.folder}/runs/{run_id}"
+        self._seen = [0, 0]
+
+    def look(self) -> Chunk:
+        """The next bytes of both streams. Reads the ending first, so that nothing written before it is missed."""
+        out, err = self._seen
+        done = self.target.run(
+            f"cd {shlex.quote(self.folder)} || exit 9\n"
+            f"e=-; [ -f exit ] && e=$(cat exit); a=gone; kill -0 \"$(cat pid 2>/dev/null)\" 2>/dev/null && a=alive; [ -f exit ] && a=ended\n"
+            f"echo \"state $e $a\"; echo \"out $(tail -c +{out + 1} out | head -c {CHUNK_BYTES} | base64 | tr -d '\\r\\n')\"\n"
+            f"echo \"err $(tail -c +{err + 1} err | head -c {CHUNK_BYTES} | base64 | tr -d '\\r\\n')\""
+        )
+        if done.code:
+            raise UserError(str(self.target.address), f"has no run {self.id}", remedy=f"mft on {self.target.address} status")
+        lines = dict(line.partition(" ")[::2] for line in done.text.splitlines())
+        code, state = lines["state"].split()
+        output, errors = base64.b64decode(lines.get("out", "")), base64.b64decode(lines.get("err", ""))
+        self._seen = [out + len(output), err + len(errors)]
+        drained = not output and not errors
+        return Chunk(output, errors, int(code) if code.isdigit() and drained else None, state == "gone" and drained)
+
+    def interrupt(self) -> None:
+        """Ctrl-C over there: training checkpoints and ends with exit code 4."""
+        self.target.run(f"kill -INT \"$(cat {shlex.quote(self.folder)}/child)\"")
+
+
+def start(target: Target, words: Sequence[str], reports: Sequence[Report] = ()) -> RemoteRun:
+    """Start a verb that goes on without us. UserError when there is no bundle there."""
+    run_id = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:6]}"
+    run = RemoteRun(target, run_id, words[0])
+    folder, python = shlex.quote(target.folder), python_there(target)
+    if not python:
+        raise UserError(str(target.address), "has no Python", remedy=f"mft push BUNDLE --to {target.address} (it says what to install)")
+    verb = shlex.join([words[0], "--workspace", f"{target.folder}/{LINK}-workspace", *words[1:]])
+    # The link is followed now: a bundle that is pushed later does not change under a run.
+    inner = (
+        f"{shlex.quote(python)} -c {shlex.quote(LAUNCH)} runs/{run_id}/child {shlex.quote(python)} \"$bundle\"/mft.pyz {verb} >runs/{run_id}/out 2>runs/{run_id}/err\n"
+        f"code=$?; echo $code >runs/{run_id}/exit.new && mv runs/{run_id}/exit.new runs/{run_id}/exit"
+    )
+    # nohup and a session of its own keep it alive without the connection; where HOME may not be written (adb shell), it gets one.
+    script = (
+        f"cd {folder}/{LINK} 2>/dev/null && [ -f mft.pyz ] || exit 3; bundle=$(pwd -P); export bundle; cd {folder} || exit 3\n"
+        f"mkdir -p runs/{run_id}/files || exit 4; {PRUNE}\n"
+        "[ -w \"${HOME:-/}\" ] || { mkdir -p home && HOME=$PWD/home && export HOME; }\n"
+        "[ -w \"${TMPDIR:-/tmp}\" ] || { mkdir -p tmp && TMPDIR=$PWD/tmp && export TMPDIR; }\n"
+        "s=setsid; command -v setsid >/dev/null || s=\n"
+        f"PYTHONUNBUFFERED=1 nohup $s sh -c {shlex.quote(f'echo $$ >runs/{run_id}/pid; {inner}')} >/dev/null 2>&1 </dev/null &\n"
+        f"i=0; while [ ! -s runs/{run_id}/child ] && [ $i -lt 100 ]; do sleep 0.1; i=$((i+1)); done; [ -s runs/{run_id}/child ]"
+    )
+    done = target.run(script)
+    if done.code == 3:
+        raise UserError(str(target.address), "has no bundle", remedy=f"mft push BUNDLE --to {target.address}")
+    if done.code:
+        raise MftError(f"{target.address}: the run could not be started: {done.text.strip()[-300:]}")
+    return run
+
+
+LAUNCH = """\
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+with open(sys.argv[1], "w") as file:
+    file.write(str(os.getpid()))
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+"""a shell starts what runs in the background deaf to Ctrl-C, and no shell can undo that"""
+PRUNE = f"ls -d runs/*/ 2>/dev/null | sort -r | tail -n +{KEPT_RUNS} | while read -r old; do [ -f \"$old/exit\" ] && rm -rf \"$old\"; done"
+
+
+def follow(run: RemoteRun, patience: Patience, write: Callable[[bytes, bytes], None], pause: Callable[[float], None] = time.sleep) -> int:
+    """Pass on what the run writes until it ends; its exit code. Ctrl-C is passed on once; a second one leaves it running."""
+    interrupted = False
+    while True:
+        try:
+            chunk = patience.keep_trying(run.look, f"mft on {run.target.address} --attach {run.id}")
+            write(chunk.output, chunk.errors)
+            if chunk.code is not None:
+                return chunk.code
+            if chunk.vanished:
+                raise _killed(run)
+            if not chunk.output and not chunk.errors:
+                pause(POLL_SECONDS)
+        except KeyboardInterrupt:
+            if interrupted:
+                raise Paused(f"left running; try: mft on {run.target.address} --attach {run.id}") from None
+            interrupted = True
+            patience.keep_trying(run.interrupt, AGAIN)
+
+
+def _killed(run: RemoteRun) -> MftError:
+    what = "the system there killed it, most likely for its memory"
+    if run.verb == "tune":
+        return Paused(f"{run.target.address}: {what}; try: the same command with --resume, after closing other apps")
+    return MftError(f"{run.target.address}: {what}; try: the same command again, after closing other apps")
+
+
+def latest_run(target: Target) -> str:
+    """The id of the newest run there."""
+    lines = target.run(f"cd {shlex.quote(target.folder)} && ls runs 2>/dev/null").text.split()
+    ids = sorted(name for name in lines if RUN_ID.fullmatch(name))
+    if not ids:
+        raise UserError(str(target.address), "has no run to attach to", remedy=f"mft on {target.address} VERB …")
+    return ids[-1]
+
+
+def redirect_reports(words: Sequence[str]) -> tuple[list[str], list[Report]]:
+    """The words with report files moved into data that can be fetched, and those files."""
+    out, reports, at = [], [], 0
+    while at < len(words):
+        option, equals, value = words[at].partition("=")
+        if option in REPORT_OPTIONS and (equals or at + 1 < len(words)):
+            value = value if equals else words[at + 1]
+            at += 1 if equals else 2
+            reports.append(Report(f"reports/{uuid.uuid4().hex[:12]}-{Path(value).name}", Path(value)))
+            out += [option, reports[-1].there]
+        else:
+            out.append(words[at])
+            at += 1
+    return out, reports
+
+
+def bring_reports(target: Target, reports: Sequence[Report], patience: Patience, progress: Progress) -> list[Path]:
+    """Fetch what the verb wrote; a report that it did not write is skipped."""
+    brought = []
+    for report in reports:
+        path = f"{target.folder}/{report.there}"
+        if patience.keep_trying(lambda: target.run(f"[ -f {shlex.quote(path)} ]"), AGAIN).code == 0:  # noqa: B023 - called at once
+            brought.append(Transfer(target, patience, progress).fetch(path, report.here))
+            patience.keep_trying(lambda: target.run(f"rm -f {shlex.quote(path)}"), AGAIN)  # noqa: B023
+    return brought

@@ -1,0 +1,155 @@
+"""Move files to a target and back so that a cut cable costs one piece, and nothing is believed before its checksum was seen.
+
+In:  a Target and files with size and sha256.
+Out: the files there, or here, whole and under their names; UserError when the way stays broken.
+A piece is first a file of its own and is then appended only if what is there has exactly the length it should have: a late
+write of an earlier, lost connection can therefore never end up in the middle.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...runtime.errors import UserError
+from .patience import Patience
+from .target import ConnectionLost, Target
+
+PART = ".part"
+AGAIN = "the same command again: it goes on where it stopped"
+Progress = Callable[[str, int, int], None]
+"""name, bytes there, bytes in all"""
+
+
+@dataclass(frozen=True)
+class FileThere:
+    """A file that has to be on the target."""
+
+    source: Path
+    n_bytes: int
+    sha256: str
+
+
+class Transfer:
+    """Moves files between here and one target."""
+
+    def __init__(self, target: Target, patience: Patience, progress: Progress) -> None:
+        self.target, self.patience, self._progress = target, patience, progress
+
+    def send(self, file: FileThere, path: str) -> None:
+        """Put a file at `path` there, going on with what an earlier try left in path.part."""
+        for _ in range(2):
+            self.patience.keep_trying(lambda: self._send_pieces(file, path + PART), AGAIN)
+            if self.patience.keep_trying(lambda: self._accept(file, path), AGAIN):
+                return
+        raise UserError(str(self.target.address), f"{path} differs from what was sent, twice", remedy="check that storage; it seems to be failing")
+
+    def _send_pieces(self, file: FileThere, part: str) -> None:
+        arrived = self._size_there(part)
+        if arrived > file.n_bytes:
+            self.target.run(f"rm -f {shlex.quote(part)}")
+            arrived = 0
+        with file.source.open("rb") as source:
+            source.seek(arrived)
+            while arrived < file.n_bytes or file.n_bytes == 0:
+                piece = source.read(self.target.PIECE_BYTES)
+                self._append(piece, part, arrived)
+                arrived += len(piece)
+                self.patience.progress()
+                self._progress(file.source.name, arrived, file.n_bytes)
+                if not piece:
+                    return
+
+    def _append(self, piece: bytes, part: str, offset: int) -> None:
+        """Add `piece` to `part`, which must be `offset` bytes long."""
+        extra, whole = shlex.quote(f"{part}.{uuid.uuid4().hex[:12]}"), shlex.quote(part)
+        self.target.send(piece, shlex.split(extra)[0])
+        done = self.target.run(
+            f"touch {whole}; [ $(wc -c < {whole}) -eq {offset} ] && [ $(wc -c < {extra}) -eq {len(piece)} ] && cat {extra} >> {whole}; code=$?\n"
+            f"rm -f {extra}; [ $code -eq 0 ] && [ $(wc -c < {whole}) -eq {offset + len(piece)} ]"
+        )
+        if done.code:
+            raise ConnectionLost(f"{self.target.address}: a piece of {Path(part).name} did not arrive whole{_full(self.target)}")
+
+    def _size_there(self, path: str) -> int:
+        text = self.target.run(f"[ -f {shlex.quote(path)} ] && wc -c < {shlex.quote(path)} || echo 0").text.strip()
+        return int(text or 0)
+
+    def _accept(self, file: FileThere, path: str) -> bool:
+        """Give the part its name if its checksum is right, else remove it."""
+        part, name = shlex.quote(path + PART), shlex.quote(path)
+        done = self.target.run(
+            f"if [ ! -f {part} ] && [ -f {name} ]; then mv {name} {part}; fi\n"  # the answer to an earlier acceptance was lost
+            f'[ "$(sha256sum < {part} | cut -c1-64)" = {file.sha256} ] && mv {part} {name}'
+        )
+        if done.code:
+            self.target.run(f"rm -f {part}")
+        return done.code == 0
+
+    def fetch(self, path: str, to: Path) -> Path:
+        """Bring a file here; `to` appears whole, going on with what an earlier try left beside it."""
+        n_bytes, digest = self.patience.keep_trying(lambda: self._facts(path), AGAIN)
+        part = to.with_name(f".{to.name}.{digest[:16]}{PART}")
+        to.parent.mkdir(parents=True, exist_ok=True)
+        for _ in range(2):
+            self.patience.keep_trying(lambda: self._fetch_pieces(path, part, n_bytes), AGAIN)
+            if _sha256(part) == digest:
+                os.replace(part, to)
+                return to
+            part.unlink()
+        raise UserError(str(to), f"differs from {path} on the target, twice", remedy="check both storages; one seems to be failing")
+
+    def _facts(self, path: str) -> tuple[int, str]:
+        done = self.target.run(f"[ -f {shlex.quote(path)} ] || exit 3; wc -c < {shlex.quote(path)}; sha256sum < {shlex.quote(path)}")
+        if done.code == 3:
+            raise UserError(str(self.target.address), f"there is no file {path}", remedy=f"mft on {self.target.address} versions")
+        words = done.text.split()
+        if done.code or len(words) < 2:
+            raise ConnectionLost(f"{self.target.address}: {path} cannot be read")
+        return int(words[0]), words[1]
+
+    def _fetch_pieces(self, path: str, part: Path, n_bytes: int) -> None:
+        with part.open("ab") as file:
+            while file.tell() < n_bytes:
+                piece = self.target.receive(path, file.tell(), min(self.target.PIECE_BYTES, n_bytes - file.tell()))
+                if not piece:
+                    raise ConnectionLost(f"{self.target.address}: {path} ended early")
+                file.write(piece)
+                file.flush()
+                self.patience.progress()
+                self._progress(path.rpartition("/")[2], file.tell(), n_bytes)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def hashes_there(target: Target, folder: str, names: Sequence[str]) -> dict[str, str]:
+    """sha256 of those of the files that are in that folder there."""
+    files = " ".join(shlex.quote(name) for name in names)
+    script = f"cd {shlex.quote(folder)} 2>/dev/null || exit 0; for f in {files}; do [ -f \"$f\" ] && echo \"$(sha256sum < \"$f\" | cut -c1-64) $f\"; done; :"
+    lines = (line.partition(" ") for line in target.run(script).text.splitlines())
+    return {name: digest for digest, _, name in lines if len(digest) == 64}
+
+
+def free_bytes_there(target: Target, folder: str) -> int | None:
+    """Room on the volume of a folder there; None where df says it in no known way."""
+    lines = target.run(f"df -kP {shlex.quote(folder)} 2>/dev/null || df -k {shlex.quote(folder)}").text.strip().splitlines()
+    words = " ".join(lines[1:]).split()
+    return int(words[3]) * 1024 if len(words) > 3 and words[3].isdigit() else None
+
+
+def _full(target: Target) -> str:
+    free = free_bytes_there(target, target.folder)
+    return f" ({free >> 20} MB are free there)" if free is not None else ""
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()
