@@ -2,7 +2,7 @@
 
 In:  paths, the Scenario, tokenizer and chat format of the bundle, and the workspace's cache folder.
 Out: IngestReport; the cache file is written at the very end, so a run that stops leaves nothing behind.
-Numbered: 1 list the sources, 2 fingerprint, 3 re-use, 4 read, judge, split and store batch by batch, 5 accept or stop, 6 write.
+Order: list the sources, fingerprint, re-use; else read, judge, split and store batch by batch; accept or stop; write.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 In:  ChatLine of speech in the order of the log, the names of "me", the scenario's gaps.
 Out: Conversation: the owner's messages are the assistant's turns, everyone else's the user's.
-Messages of one side within join_gap are one turn (in a group each speaker's part opens with the name); a silence longer than silence_gap, or another chat, starts a new conversation.
+Messages of one side within join_gap are one turn (in a group each speaker's part opens with the name); a silence longer than
+silence_gap, or another chat, starts a new conversation.
 """
 
 from __future__ import annotations

@@ -90,49 +90,56 @@ def _dump(row: Any) -> str:
 
 def iter_json_items(pieces: Iterator[str], where: str) -> Iterator[Any]:
     """Items of a top-level array one by one; of an object its array under a usual key, or the object itself."""
-    buffer = next(pieces, "").lstrip()
-    if not buffer.startswith("["):
-        yield from _items_of_object(buffer + "".join(pieces), where)
-        return
-    decoder, position, done = json.JSONDecoder(), 1, False
-    wanted = 0
-    while True:
-        while len(buffer) - position < wanted or not buffer[position:position + 1]:
-            piece = next(pieces, None)
-            if piece is None:
-                break
-            buffer, position = buffer[position:] + piece, 0
-        position = _skip(buffer, position)
-        if position < len(buffer) and buffer[position] == "]":
-            return
-        if position >= len(buffer):
-            piece = next(pieces, None)
-            if piece is None:
-                raise UserError(where, "ends inside its JSON array", remedy="export it again; the file is cut off")
-            buffer, position = piece, 0
-            continue
-        try:
-            item, end = decoder.raw_decode(buffer, position)
-            complete = end < len(buffer) or not buffer[position] in "-0123456789tfn"
-        except (ValueError, RecursionError) as error:
-            complete, reason = False, str(error)
-        else:
-            reason = "ends inside an item"
-        if complete:
-            yield item
-            position, wanted = end, 0
-            continue
-        wanted = 2 * (len(buffer) - position)
-        piece = next(pieces, None)
-        if piece is None or wanted > 2 * _MAX_ITEM_CHARS:
-            raise UserError(where, f"is not valid JSON ({reason})", remedy="export it again, or check --format")
-        buffer, position = buffer[position:] + piece, 0
+    first = next(pieces, "").lstrip()
+    if first.startswith("["):
+        yield from _JsonArray(first[1:], pieces, where).items()
+    else:
+        yield from _items_of_object(first + "".join(pieces), where)
 
 
-def _skip(buffer: str, position: int) -> int:
-    while position < len(buffer) and buffer[position] in " \t\r\n,":
-        position += 1
-    return position
+class _JsonArray:
+    """An array behind its opening bracket, in a buffer that holds little more than one item."""
+
+    def __init__(self, first: str, pieces: Iterator[str], where: str) -> None:
+        self._buffer, self._at, self._pieces, self._where = first, 0, pieces, where
+
+    def items(self) -> Iterator[Any]:
+        while self._next_sign() != "]":
+            yield self._item()
+
+    def _more(self) -> bool:
+        """Drop what was used and add the next piece."""
+        piece = next(self._pieces, "")
+        self._buffer, self._at = self._buffer[self._at:] + piece, 0
+        return bool(piece)
+
+    def _next_sign(self) -> str:
+        """The first character that is neither blank nor comma."""
+        while True:
+            while self._at < len(self._buffer) and self._buffer[self._at] in " \t\r\n,":
+                self._at += 1
+            if self._at < len(self._buffer):
+                return self._buffer[self._at]
+            if not self._more():
+                raise UserError(self._where, "ends inside its JSON array", remedy="export it again; the file is cut off")
+
+    def _item(self) -> Any:
+        """The item that begins here; tried again with twice the text while it may only be unfinished."""
+        while True:
+            try:
+                item, end = _DECODER.raw_decode(self._buffer, self._at)
+                # A number at the very end of the buffer may go on in the next piece.
+                if end < len(self._buffer) or self._buffer[self._at] not in "-0123456789":
+                    self._at = end
+                    return item
+                reason = "a number is cut off"
+            except (ValueError, RecursionError) as error:
+                reason = str(error)
+            wanted = 2 * (len(self._buffer) - self._at)
+            if not self._more() or len(self._buffer) > _MAX_ITEM_CHARS:
+                raise UserError(self._where, f"is not valid JSON ({reason})", remedy="export it again, or check --format")
+            while len(self._buffer) < wanted and self._more():
+                pass
 
 
 def _items_of_object(text: str, where: str) -> Iterator[Any]:

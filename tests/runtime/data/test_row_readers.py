@@ -10,6 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ingesting import format_of, jsonl, read, row, turns
 
+from mobilefinetuner.runtime.data.readers.rows import iter_json_items
+from mobilefinetuner.runtime.errors import UserError
+
 TOOL_ROW = {"messages": [
     {"role": "system", "content": "Use the tools."},
     {"role": "user", "content": "Weather in Boston?"},
@@ -121,7 +124,6 @@ def test_line_separators_inside_a_string_do_not_break_a_row(tmp_path: Path) -> N
 def test_cut_off_array_says_so(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text(json.dumps([row("a", "b")] * 3)[:-20])
-    from mobilefinetuner.runtime.errors import UserError
     with pytest.raises(UserError, match="a.json"):
         read(path)
 
@@ -133,6 +135,15 @@ def test_array_larger_than_the_read_buffer_is_read_item_by_item(tmp_path: Path) 
     found, others, _ = read(path)
     assert len(found) == 4000 and others == []
     assert found[-1].messages[1].text == "answer 3999" and found[-1].metadata["line"] == 4000
+
+
+@settings(max_examples=150)
+@given(st.lists(st.recursive(st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=6), lambda inner: st.lists(inner, max_size=3)
+                             | st.dictionaries(st.text(max_size=4), inner, max_size=3), max_leaves=6), max_size=6), st.integers(1, 7), st.sampled_from([None, 2]))
+def test_items_of_any_array_come_back_whatever_pieces_it_arrives_in(items: list, size: int, indent: int | None) -> None:
+    text = json.dumps(items, indent=indent, ensure_ascii=False)
+    pieces = iter([text[at:at + size] for at in range(0, len(text), size)])
+    assert list(iter_json_items(pieces, "file")) == items
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
