@@ -6,18 +6,27 @@ Out: [T,V] f32.
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from types import SimpleNamespace
 
+import gguf
 import numpy as np
 
 from mobilefinetuner.runtime.adapter import view
 from mobilefinetuner.runtime.adapter_tensors import AdapterTensors
+from mobilefinetuner.runtime.chat_format import ChatFormat
 from mobilefinetuner.runtime.engine import Engine
 from mobilefinetuner.runtime.forward import ForwardSet
+from mobilefinetuner.runtime.gguf_file import GgufFile, TensorSource, write_gguf
+from mobilefinetuner.runtime.gguf_types import Field
 from mobilefinetuner.runtime.packing import pack
 from mobilefinetuner.runtime.plan import AdapterPlan
 from mobilefinetuner.runtime.step_memory import Arena, decoding_tensors
+from mobilefinetuner.runtime.tokenizer import Tokenizer
 from mobilefinetuner.runtime.train_step import TrainStep
+
+SAMPLE = Path(__file__).parent.parent.parent / "templates" / "customer_service" / "sample.jsonl"
 
 
 def merged_logits(engine: Engine, ids: list[int]) -> np.ndarray:
@@ -68,3 +77,24 @@ def vector_of(plan: AdapterPlan, adapter: AdapterTensors) -> np.ndarray:
         name, half = tensor.name.rsplit(":", 1)
         view(vector, plan, index)[:] = adapter.pairs[name]["AB".index(half)]
     return vector
+
+
+def chat_and_tokenizer(bundle: Path) -> tuple[ChatFormat, Tokenizer]:
+    """As the phone reads them."""
+    scenario = json.loads((bundle / "scenario.json").read_text(encoding="utf-8"))
+    return ChatFormat.from_dict(scenario["chat"]), Tokenizer.load(bundle / "tokenizer.json")
+
+
+def write_dequantized(source: GgufFile, path: Path) -> Path:
+    """The same model with every matrix as fp32: what other tools compute on without rounding of their own."""
+
+    def tensor(name: str) -> TensorSource:
+        info = source.tensors[name]
+        if len(info.shape) < 2:
+            return source.source(name)
+        rows = source.data(name).reshape(info.shape[0], -1)
+        return TensorSource(name, info.shape, "F32", lambda: gguf.dequantize(np.array(rows), gguf.GGMLQuantizationType[info.type_name]))
+
+    fields = {**source.fields, "general.file_type": Field("u32", 0)}
+    write_gguf(path, fields, [tensor(name) for name in source.tensors])
+    return path
