@@ -8,6 +8,7 @@ Order: list the sources, fingerprint, re-use; else read, judge, split and store 
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ from ..tokenizer import Tokenizer
 from .cache import CacheWriter, TrainingCache
 from .found import Quarantined, excerpt
 from .reading import EMPTY, ReadOptions, Reading
+from .redact import redact
 from .report import IngestReport
 from .report_html import write_html
 from .rules import RuleEngine, Verdict
@@ -202,6 +204,8 @@ class _Run:
         self._decide(source, line, reason, "dropped", detail, text)
 
     def _decide(self, source: str, line: int, rule: str, action: str, detail: str, text: str) -> None:
+        if self._scenario.rules.redact:
+            text = redact(text, self._scenario.rules.redact)[0]
         decision = {"record": self.report.records, "file": source, "line": line, "rule": rule, "action": action, "detail": detail, "excerpt": text}
         self._writer.add_line("decisions", decision)
         self.report.show(rule, decision)
@@ -221,10 +225,14 @@ class _Run:
             if decision.action == "dropped":
                 self._drop(source, line, decision.rule, decision.detail, decision.excerpt)
             elif verdict.conversation is not None:
-                (self.report.redacted if decision.action == "redacted" else self.report.turns_removed)[decision.rule] += 1
+                self._counter(decision.action)[decision.rule] += 1
                 self._decide(source, line, decision.rule, decision.action, decision.detail, decision.excerpt)
         if verdict.conversation is not None:
             self._keep(verdict, samples, source, line)
+
+    def _counter(self, action: str) -> Counter[str]:
+        """Where the report counts decisions on parts of kept conversations."""
+        return {"turn_removed": self.report.turns_removed, "turn_not_learned": self.report.turns_not_learned, "redacted": self.report.redacted}[action]
 
     def _keep(self, verdict: Verdict, samples: list, source: str, line: int) -> None:
         record = self.report.kept

@@ -15,7 +15,7 @@ HISTOGRAM_TOKENS = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 """upper bounds of the sample length histogram; the last class is open"""
 EXAMPLES_MAX = 20
 """kept and dropped samples shown for each reason"""
-_COUNTERS = ("dropped", "turns_removed", "redacted", "lines_skipped", "speakers", "languages")
+_COUNTERS = ("dropped", "turns_removed", "turns_not_learned", "redacted", "lines_skipped", "speakers", "languages")
 
 
 @dataclass
@@ -58,6 +58,8 @@ class IngestReport:
     """prompts too long for the window, of which the end was kept"""
     turns_removed: Counter = field(default_factory=Counter)
     """turns taken out of kept conversations, by rule"""
+    turns_not_learned: Counter = field(default_factory=Counter)
+    """answers of kept conversations that stay as context only, by rule"""
     redacted: Counter = field(default_factory=Counter)
     """conversations in which something was replaced by a placeholder"""
     lines_skipped: Counter = field(default_factory=Counter)
@@ -118,6 +120,7 @@ class IngestReport:
                  f" {self.heldout} records held out"]
         lines += [f"  {count} dropped: {reason.replace('_', ' ')}" for reason, count in self.dropped.most_common()]
         lines += [f"  {count} turns taken out: {rule.replace('_', ' ')}" for rule, count in self.turns_removed.most_common()]
+        lines += [f"  {count} answers read but not learned: {rule.replace('_', ' ')}" for rule, count in self.turns_not_learned.most_common()]
         lines += [f"  {count} lines that are no speech: {kind}" for kind, count in self.lines_skipped.most_common()]
         lines += [f"  {entry.name}: left out, {entry.skipped}" for entry in self.files if entry.skipped]
         lines += [f"  {entry.name}: nothing was made of {', '.join(entry.unmapped_columns)}" for entry in self.files if entry.unmapped_columns]

@@ -69,6 +69,7 @@ def _files(report: IngestReport) -> str:
 
 def _reasons(report: IngestReport) -> str:
     tables = [("Dropped, by reason", "records", report.dropped, "drop"), ("Turns taken out of kept records", "turns", report.turns_removed, "drop"),
+              ("Answers read but not learned", "turns", report.turns_not_learned, "drop"),
               ("Lines that are no speech", "lines", report.lines_skipped, "drop"), ("Replaced by placeholders", "records", report.redacted, "")]
     return "".join(_bars(title, unit, counts, kind) for title, unit, counts, kind in tables)
 

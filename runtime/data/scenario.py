@@ -22,7 +22,7 @@ from .strict_json import from_json, to_json
 
 @dataclass(frozen=True)
 class PatternRule:
-    """Drop what a regular expression finds."""
+    """Keep from learning what a regular expression finds."""
 
     name: str
     """the reason that the report shows, e.g. "advertising" """
@@ -34,12 +34,13 @@ class PatternRule:
     """how many matches in one turn before the rule applies"""
     applies_to: str = "any"
     """any | assistant | user: whose turns are looked at"""
-    action: str = "record"
-    """record: the whole conversation is dropped | turn: only that turn is taken out (notices, placeholders)"""
+    action: str = "unlearn"
+    """unlearn: the answer, or the answers to the turn, are not learned and stay as context | take_out: the turn is left out (notices,
+    placeholders), with the answers to it; a conversation of which nothing is left to learn is dropped"""
 
     def __post_init__(self) -> None:
         _one_of("applies_to", self.applies_to, ("any", "assistant", "user"))
-        _one_of("action", self.action, ("record", "turn"))
+        _one_of("action", self.action, ("unlearn", "take_out"))
         _at_least("min_matches", self.min_matches, 1)
         try:
             re.compile(self.regex)
@@ -49,12 +50,15 @@ class PatternRule:
 
 @dataclass(frozen=True)
 class DataRules:
-    """Every rule of a scenario; the defaults keep short factual answers and drop what teaches nothing."""
+    """Every rule of a scenario; the defaults keep short factual answers and drop what teaches nothing.
+
+    A rule's reason counts records when the whole conversation is dropped, which it is when none of its answers is left to learn.
+    """
 
     min_answer_chars: int = 1
-    """an assistant turn with fewer visible characters drops the conversation (reason too_short)"""
+    """an answer with fewer visible characters is not learned (reason too_short)"""
     max_answer_chars: int = 100_000
-    """an assistant turn with more characters drops the conversation (reason too_long)"""
+    """an answer with more characters is not learned (reason too_long)"""
     min_note_chars: int = 20
     """a plain-text note with fewer visible characters is dropped (reason too_short)"""
     max_character_run: int = 12
@@ -70,7 +74,7 @@ class DataRules:
     drop_link_only: bool = True
     """a turn that is nothing but links is taken out (reason link_only)"""
     drop_echo: bool = False
-    """an answer that only repeats its question drops the conversation (reason echo)"""
+    """an answer that only repeats its question is not learned (reason echo)"""
     duplicates: str = "near"
     """off | exact | near"""
     near_duplicate_similarity: float = 0.9

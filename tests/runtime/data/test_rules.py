@@ -15,7 +15,7 @@ from mobilefinetuner.runtime.data.rules import RuleEngine, Verdict, repeated_sha
 from mobilefinetuner.runtime.message import Conversation, Message
 
 AD = {"name": "advertising", "regex": "buy now|click here", "contains": ["buy now", "click here"]}
-NOTICE = {"name": "boilerplate", "regex": r"^\[photo\]$", "contains": ["[photo]"], "action": "turn"}
+NOTICE = {"name": "boilerplate", "regex": r"^\[photo\]$", "contains": ["[photo]"], "action": "take_out"}
 
 
 def _conversation(*texts: str, first: str = "user", **metadata: Any) -> Conversation:
@@ -79,6 +79,25 @@ def test_turn_that_says_nothing_is_taken_out_and_its_neighbours_are_joined(tmp_p
     assert turns(verdict.conversation) == [("user", "Look\nNice, is it not?"), ("assistant", "Very nice.")]
     assert [(decision.rule, decision.action) for decision in verdict.decisions] == [("boilerplate", "turn_removed")]
 
+
+def test_objection_costs_one_answer_of_a_conversation_and_not_the_others(tmp_path: Path) -> None:
+    verdict, = _judge(tmp_path, _conversation("Hi", "h" * 20, "Where?", "At home.", "BUY NOW!", "Stop that."), patterns=[AD])
+    assert turns(verdict.conversation)[1] == ("assistant", "h" * 20)
+    assert [message.metadata.get("train", True) for message in verdict.conversation.messages] == [True, False, True, True, True, False]
+    assert [(decision.rule, decision.action, decision.detail) for decision in verdict.decisions] == [
+        ("advertising", "turn_not_learned", "turn 6 answers turn 5, which matches advertising (BUY NOW)"),
+        ("repeated_characters", "turn_not_learned", "turn 2 'h' stands more than 12 times in a row")]
+
+
+def test_answer_to_a_turn_that_was_taken_out_goes_with_it(tmp_path: Path) -> None:
+    verdict, = _judge(tmp_path, _conversation("[photo]", "Lovely!", "Where was it?", "In Rome."), patterns=[NOTICE])
+    assert turns(verdict.conversation) == [("user", "Where was it?"), ("assistant", "In Rome.")]
+    assert _reason(_judge(tmp_path, _conversation("[photo]", "Lovely!"), patterns=[NOTICE])[0]) == "boilerplate"
+
+
+def test_when_no_answer_is_left_to_learn_the_conversation_is_dropped(tmp_path: Path) -> None:
+    verdict, = _judge(tmp_path, _conversation("Hi", "h" * 20, "And?", "buy now"), patterns=[AD])
+    assert _reason(verdict) == "repeated_characters" and [decision.action for decision in verdict.decisions] == ["turn_not_learned", "dropped"]
 
 def test_conversation_without_an_answer_is_dropped_as_such(tmp_path: Path) -> None:
     assert _reason(_judge(tmp_path, Conversation((Message("user", "Anybody?"),)))[0]) == "no_assistant_turn"
