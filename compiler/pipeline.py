@@ -14,11 +14,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..runtime import __version__
+from ..runtime.chat_format import ChatFormat
 from ..runtime.errors import UserError
 from ..runtime.gguf_file import GgufFile
 from ..runtime.plan import PLAN_FORMAT, ModelPlan, Plan, parse_bucket
-from ..runtime.data.scenario import scenario_document
+from ..runtime.data.scenario import Scenario, scenario_document
+from ..runtime.data.windows import Splitter
 from ..runtime.tokenizer import Tokenizer
+from . import ability_probes
 from .base_model import write_base_model
 from .bundle_writer import write_bundle
 from .chat_template import compile_chat_format
@@ -31,13 +34,13 @@ from .library import build_library, target_for, workspace_bytes
 from .memory_plan import with_memory
 from .model_shape import ModelShape, read_shape
 from .model_source import resolve_model
+from .recipe import template_folder
 from .recipe_schema import Recipe
 from .tokenizer_json import tokenizer_json
 from .zipapp_writer import make_zipapp
 
 Progress = Callable[[str], None]
 TOOLS = ("apache-tvm", "apache-tvm-ffi", "numpy", "tokenizers", "ziglang")
-OPTIONAL_FILES = ("eval.jsonl", "base_ability.jsonl")
 CONTEXT_MULTIPLE = 64
 
 
@@ -64,7 +67,7 @@ def compile_bundle(recipe: Recipe, progress: Progress) -> Path:
         "plan.json": _json(plan.to_json()),
         "scenario.json": _json(scenario),
         "tokenizer.json": tokenizer,
-        **_template_files(recipe),
+        **_template_files(recipe, tokenizer, scenario["chat"], progress),
     }
     progress(f"6/6 writing {recipe.out}")
     with tempfile.TemporaryDirectory() as folder:
@@ -111,30 +114,28 @@ def _plan(recipe: Recipe, shape: ModelShape, kernels: KernelSet) -> Plan:
     )
 
 
-def _scenario(recipe: Recipe, model: GgufFile, tokenizer: bytes) -> dict:
+def _scenario(recipe: Recipe, model: GgufFile, tokenizer_document: bytes) -> dict:
     """scenario.json: the template under the recipe's settings, with the model's chat format."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "tokenizer.json"
-        path.write_bytes(tokenizer)
-        chat = compile_chat_format(model.metadata, Tokenizer.load(path), str(model.path))
-    return scenario_document(_template_folder(recipe), recipe.scenario.settings(), chat.to_dict())
+    tokenizer = Tokenizer.from_json(tokenizer_document)
+    chat = compile_chat_format(model.metadata, tokenizer, str(model.path))
+    document = scenario_document(template_folder(recipe.scenario), recipe.scenario.settings(), chat.to_dict())
+    Splitter(Scenario.from_json(document), tokenizer, chat)  # refuses a system prompt that leaves no room in the window
+    return document
 
 
-def _template_folder(recipe: Recipe) -> Path:
-    """The scenario's folder under templates/, or the user's own."""
-    own = Path(recipe.scenario.template)
-    shipped = Path(str(importlib.resources.files("mobilefinetuner.templates")))
-    if own.is_dir():
-        return own
-    if (shipped / recipe.scenario.template / "rules.json").is_file():
-        return shipped / recipe.scenario.template
-    known = sorted(p.name for p in shipped.iterdir() if (p / "rules.json").is_file())
-    raise UserError("scenario.template", f"{recipe.scenario.template!r} is no folder", f"{', '.join(known)}, or a folder of your own")
-
-
-def _template_files(recipe: Recipe) -> dict[str, bytes | Path]:
-    folder = _template_folder(recipe)
-    return {name: (folder / name).read_bytes() for name in OPTIONAL_FILES if (folder / name).is_file()}
+def _template_files(recipe: Recipe, tokenizer: bytes, chat: dict, progress: Progress) -> dict[str, bytes | Path]:
+    """The scenario's test conversations, and its base-ability probes or those that all scenarios share."""
+    folder = template_folder(recipe.scenario)
+    files: dict[str, bytes | Path] = {name: (folder / name).read_bytes() for name in ("eval.jsonl",) if (folder / name).is_file()}
+    own = folder / ability_probes.FILE_NAME
+    shared = Path(str(importlib.resources.files("mobilefinetuner.templates"))) / ability_probes.FILE_NAME
+    longest = max(parse_bucket(bucket)[1] for bucket in recipe.train.buckets)
+    probes = ability_probes.bundled_probes(
+        own if own.is_file() else shared, Tokenizer.from_json(tokenizer), ChatFormat.from_dict(chat), longest
+    )
+    if probes.left_out:
+        progress(f"    {len(probes.left_out)} base-ability probes are longer than the longest bucket ({longest} tokens) and left out")
+    return files | ({ability_probes.FILE_NAME: probes.content} if probes.content else {})
 
 
 def _manifest_fields(recipe: Recipe) -> dict:

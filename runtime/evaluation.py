@@ -1,6 +1,6 @@
 """Answer the scenario's test conversations and compare with what should be in the answers.
 
-In:  eval.jsonl (conversations that end with a reference answer, and the entities that must appear), a Decoder.
+In:  eval.jsonl (conversations that end with a reference answer, and the entities that must appear), who answers.
 Out: Answer per conversation: entity recall and overlap with the reference.
 Entities are compared without regard to case and width of letters; overlap is the F1 of character bigrams, which needs no words and so works for Chinese as
 for English (chrF's idea, Popović 2015, at n = 2).
@@ -15,11 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .chat_format import ChatFormat
-from .decode import Decoder
 from .errors import UserError
 from .message import Message
-from .tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -66,13 +63,6 @@ def load_cases(path: Path) -> tuple[EvalCase, ...]:
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(f"{path.name} line {number}", f"is no test conversation ({error})", remedy="compile the bundle again") from None
     return tuple(cases)
-
-
-def answer_text(decoder: Decoder, tokenizer: Tokenizer, chat: ChatFormat, messages: Sequence[Message], system: str, max_new: int) -> str:
-    """The greedy answer to a conversation."""
-    prompt = chat.encode(tokenizer, messages, default_system=system or None, add_generation_prompt=True)
-    ids = list(decoder.generate(prompt.token_ids.tolist(), max_new, chat.stop_token_ids))
-    return tokenizer.decode(ids, skip_special=True).strip()
 
 
 def answer_cases(cases: Sequence[EvalCase], say: Callable[[Sequence[Message]], str]) -> tuple[Answer, ...]:

@@ -11,7 +11,7 @@ import contextlib
 import json
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +25,7 @@ from .engine import Engine
 from .errors import MftError
 from .gguf_file import GgufFile
 from .kernel_library import usable_cores
+from .message import Message
 from .plan import Plan
 from .tokenizer import Tokenizer
 from .versions import OpenedVersion, VersionStore
@@ -113,6 +114,11 @@ class Session:
         opened = self.versions.open(version_id)
         self.notices(opened.notices)
         return opened
+
+    def prompt(self, messages: Sequence[Message]) -> list[int]:
+        """Token ids of a conversation that the assistant answers next, under the scenario's system prompt."""
+        system = self.scenario.system_prompt or None
+        return self.chat.encode(self.tokenizer, messages, default_system=system, add_generation_prompt=True).token_ids.tolist()
 
     def engine(self, weights: GgufFile) -> Engine:
         """These weights, ready to compute with the session's threads."""

@@ -25,7 +25,7 @@ from .errors import MftError, UserError
 from .evaluation import load_cases
 from .gguf_file import GgufFile
 from .memory import available_bytes, choose_bucket, peak_bytes, peak_rss_bytes
-from .packing import pack
+from .packing import Tokens, pack
 from .progress import StepLine
 from .session import Session
 from .train_settings import Course, TrainSettings
@@ -83,12 +83,13 @@ class TuneResult:
 
 def tune(session: Session, cache: TrainingCache, request: TuneRequest) -> TuneResult:
     """Train, merge, verify, promote. Paused when the user stops it; UserError before anything is changed."""
+    yardstick = yardstick_of(session, cache.samples("heldout"))
     trained = _train(session, cache, request)
     session.say("merging into a new weight file")
     block = _block(session, cache, trained.record)
     version, report = session.versions.add(session.base, trained.adapter, block, dict(session.bundle.recipe))
     session.audit.append("merged", version=version.id, bytes=version.model_bytes, adapter=version.adapter_digest, rounding_loss=report.rounding_loss)
-    judgement = _verify(session, version, yardstick_of(session, cache.samples("heldout")), trained.mounted_loss)
+    judgement = _verify(session, version, yardstick, trained.mounted_loss)
     promoted = _decide(session, version, judgement)
     checkpoint.discard(session.workspace.runs_dir / RUN_FOLDER)
     model_path = str(session.versions.model_path(version.id))
@@ -170,7 +171,7 @@ def pause_wishes() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def _mounted_loss(trainer: Trainer, heldout: Sequence) -> float:
+def _mounted_loss(trainer: Trainer, heldout: Sequence[Tokens]) -> float:
     """Held-out loss with the adapter beside the weights: what a lossless merge would give."""
     runner = trainer.step_runner
     batches = pack(list(heldout), runner.batch, runner.width)
@@ -187,12 +188,15 @@ def _block(session: Session, cache: TrainingCache, record: RunRecord) -> Version
     )  # fmt: skip
 
 
-def yardstick_of(session: Session, heldout: Sequence) -> Yardstick:
-    """The held-out samples, and the test conversations and probes that came with the bundle."""
+def yardstick_of(session: Session, heldout: Sequence[Tokens]) -> Yardstick:
+    """The held-out samples, the bundle's probes, and its test conversations as far as they leave room for an answer."""
     files = session.bundle.files
     cases = load_cases(session.bundle.path("eval.jsonl")) if "eval.jsonl" in files else ()
     probes = ability.load_probes(session.bundle.path("base_ability.jsonl")) if "base_ability.jsonl" in files else ()
-    return Yardstick(heldout, cases, tuple(probes))
+    fitting = tuple(c for c in cases if len(session.prompt(c.messages)) < session.plan.model.context_tokens - 1)
+    if len(fitting) < len(cases):
+        session.notices([f"{len(cases) - len(fitting)} of {len(cases)} test conversations are longer than this bundle's context and are left out"])
+    return Yardstick(heldout, fitting, probes)
 
 
 def _verify(session: Session, version: Version, yardstick: Yardstick, mounted_loss: float | None) -> Judgement:

@@ -14,9 +14,10 @@ from typing import Literal
 
 from . import ability
 from .decode import Decoder
-from .evaluation import Answer, EvalCase, answer_cases, answer_text, entity_recall
+from .evaluation import Answer, EvalCase, answer_cases, entity_recall
 from .forward import ForwardSet
 from .gguf_file import GgufFile
+from .message import Message
 from .packing import Tokens
 from .session import Session
 
@@ -84,17 +85,18 @@ class Yardstick:
 
 def measure(session: Session, weights: GgufFile, yardstick: Yardstick, progress: Callable[[str], None]) -> Scores:
     """Scores of one model; it is loaded for this and closed again."""
-    scenario = session.scenario
     with session.engine(weights) as engine:
         forwards = ForwardSet(engine)
         loss = mean_loss(forwards, yardstick.heldout) if yardstick.heldout else None
         progress(f"held-out loss {loss:.4f}" if loss is not None else "no held-out conversations")
         probes = tuple(ability.score(forwards, session.tokenizer, session.chat, yardstick.probes)) if yardstick.probes else ()
         decoder = Decoder(engine, forwards)
-        answers = answer_cases(
-            yardstick.cases,
-            lambda messages: answer_text(decoder, session.tokenizer, session.chat, messages, scenario.system_prompt, scenario.decode_tokens),
-        )
+
+        def say(messages: Sequence[Message]) -> str:
+            ids = decoder.generate(session.prompt(messages), session.scenario.decode_tokens, session.chat.stop_token_ids)
+            return session.tokenizer.decode(list(ids), skip_special=True).strip()
+
+        answers = answer_cases(yardstick.cases, say)
     return Scores(loss, answers, probes)
 
 

@@ -71,7 +71,7 @@ def compile_tiny_bundle(out: Path, model: Path, *overrides: str) -> Path:
     """The bundle of a tiny model for this machine; overrides as `mft compile` takes them, later ones win."""
     return compile_for_host(
         out, "model=gguf_file", "model.name=tiny", f'model.source.path="{model}"', f"train.buckets=[{','.join(TINY_BUCKETS)}]", "train.rank=4",
-        "train.head_chunk_tokens=16", "scenario.window_tokens=64", "scenario.decode_tokens=32", *overrides,
+        "train.head_chunk_tokens=16", "scenario.window_tokens=64", "scenario.decode_tokens=32", "scenario.system_prompt=Shop.", *overrides,
     )  # fmt: skip
 
 

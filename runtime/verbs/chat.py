@@ -51,10 +51,7 @@ class _Talk:
 
     def answer(self, messages: Sequence[Message]) -> Iterator[str]:
         """Pieces of text, as they come."""
-        session = self.session
-        system = session.scenario.system_prompt or None
-        prompt = session.chat.encode(session.tokenizer, messages, default_system=system, add_generation_prompt=True)
-        yield from session.tokenizer.decode_stream(self._counted(prompt.token_ids.tolist()))
+        yield from self.session.tokenizer.decode_stream(self._counted(self.session.prompt(messages)))
 
     def _counted(self, prompt: Sequence[int]) -> Iterator[int]:
         self.tokens, begun = 0, time.monotonic()
