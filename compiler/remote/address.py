@@ -39,8 +39,10 @@ class Address:
             return self.folder
         if self.kind == "adb":
             return ":".join(["adb", *([self.host] if self.host else []), self.folder])
+        user, at, name = self.host.rpartition("@")
+        host = f"{user}{at}[{name}]" if ":" in name else self.host
         folder = self.folder if self.folder.startswith("/") else f"/~/{self.folder}"
-        return f"ssh://{self.host}{f':{self.port}' if self.port else ''}{folder}"
+        return f"ssh://{host}{f':{self.port}' if self.port else ''}{folder}"
 
 
 def parse_address(text: str) -> Address:

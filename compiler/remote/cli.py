@@ -58,22 +58,22 @@ def push_command(words: Sequence[str]) -> int:
 
 def on_command(words: Sequence[str]) -> int:
     """mft on TARGET VERB …"""
-    parser = argparse.ArgumentParser(prog="mft on", description="Run a verb of the bundle on a phone, with its output here. Paths are those on the phone, relative to the target's folder (data/…); --report and --output files are brought here.", epilog=PUSH_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(prog="mft on", usage="mft on TARGET [--detach | --attach [RUN]] VERB ...", description="Run a verb of the bundle on a phone, with its output here. Paths are those on the phone, relative to the target's folder (data/…); --report and --output files are brought here.", epilog=PUSH_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("target", metavar="TARGET", help=FORMS)
     parser.add_argument("--detach", action="store_true", help="start it and do not wait")
     parser.add_argument("--attach", nargs="?", const="", metavar="RUN", help="follow a run that is going on, by default the newest")
-    parser.add_argument("verb", nargs=argparse.REMAINDER, metavar="VERB ...", help="as for mft.pyz")
-    options = parser.parse_args(words)
-    if options.attach is None and not options.verb:
+    own, words_of_verb = _split(words)
+    options = parser.parse_args(own)
+    if options.attach is None and not words_of_verb:
         raise UserError("mft on", "no verb was given", remedy=f"mft on {options.target} status")
-    if options.attach and not RUN_ID.fullmatch(options.attach):
-        raise UserError("--attach", f"{options.attach!r} is not a run", "the id that a lost run printed, or nothing for the newest")
+    if options.attach is not None and words_of_verb:
+        raise UserError("--attach", f"{words_of_verb[0]!r} is not a run", "the id that a lost run printed, or nothing for the newest")
     with connect(parse_address(options.target)) as target:
         if options.attach is not None:
             return _follow(RemoteRun(target, options.attach or latest_run(target), "tune"))
-        if _is_interactive(options.verb):
-            return _interactive(target, options.verb)
-        verb, reports = redirect_reports(options.verb)
+        if _is_interactive(words_of_verb):
+            return _interactive(target, words_of_verb)
+        verb, reports = redirect_reports(words_of_verb)
         if reports:
             target.run(f"mkdir -p '{target.folder}/reports'")
         run = start(target, verb)
@@ -84,6 +84,17 @@ def on_command(words: Sequence[str]) -> int:
         for path in bring_reports(target, reports, Patience(target, _say), lambda *_: None):
             _say(f"brought {path}")
         return code
+
+
+def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """(our own words, the verb's): the verb is the first word after the target that is no option."""
+    own, rest, has_target = [], list(words), False
+    while rest and (rest[0].startswith("-") or not has_target):
+        has_target = has_target or not rest[0].startswith("-")
+        own.append(rest.pop(0))
+        if own[-1] == "--attach" and rest and RUN_ID.fullmatch(rest[0]):
+            own.append(rest.pop(0))
+    return own, rest
 
 
 def pull_command(words: Sequence[str]) -> int:

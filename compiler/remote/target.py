@@ -91,6 +91,9 @@ class Target(ABC):
     INSTALL = ""
     """how the connecting program is installed"""
 
+    def prepare(self) -> None:
+        """Whatever has to be done before the first call."""
+
     def reconnect(self) -> None:
         """Whatever helps before the next try."""
 
@@ -154,8 +157,11 @@ class AdbTarget(Target):
 
     INSTALL = "apt install adb"
 
+    def _adb_itself(self) -> list[str]:
+        return shlex.split(os.environ.get("MFT_ADB", "adb"))
+
     def _adb(self) -> list[str]:
-        return [*shlex.split(os.environ.get("MFT_ADB", "adb")), *(["-s", self.address.host] if self.address.host else [])]
+        return [*self._adb_itself(), *(["-s", self.address.host] if self.address.host else [])]
 
     def words(self, script: str, terminal: bool = False) -> list[str]:
         return [*self._adb(), "shell", *(["-t"] if terminal else []), script]
@@ -180,9 +186,16 @@ class AdbTarget(Target):
         self.run(f"rm -f {shlex.quote(part)}")
         return content
 
+    def prepare(self) -> None:
+        if ":" in self.address.host:
+            self._call([*self._adb_itself(), "connect", self.address.host])
+
     def reconnect(self) -> None:
-        if ":" in self.address.host:  # over the network: adb forgets such a device when its connection breaks
-            self._call([*shlex.split(os.environ.get("MFT_ADB", "adb")), "connect", self.address.host])
+        if ":" in self.address.host:  # over the network: adb calls a device offline whose connection broke, and keeps it so
+            self._call([*self._adb_itself(), "disconnect", self.address.host])
+            self.prepare()
+        else:
+            self._call([*self._adb_itself(), "reconnect", "offline"])
 
     def complaint(self, done: "subprocess.CompletedProcess[bytes]") -> str:
         text = super().complaint(done)
@@ -197,7 +210,7 @@ def connect(address: Address) -> Target:
     """The target at this address; its folder is made absolute. UserError when nobody answers there."""
     target = {"path": LocalTarget, "ssh": SshTarget, "adb": AdbTarget}[address.kind](address)
     try:
-        target.reconnect()
+        target.prepare()
         where = target.run("pwd -P").text.strip() if not address.folder.startswith("/") else ""
         target.run(":")
     except ConnectionLost as error:

@@ -1,0 +1,69 @@
+"""Phones for the tests: the same tests run over every transport that this machine can offer."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from adb_phone import adb_phone
+from arm64_root import Arm64Root, arm64_root, missing_tools
+from ssh_phone import ssh_phone
+
+TRANSPORTS = ("path", "ssh", "adb", "adb-old")
+
+
+@dataclass(frozen=True)
+class Phone:
+    """A phone that is this machine itself, behind one transport."""
+
+    transport: str
+    address: Callable[..., str]
+    """(folder, port) -> what is typed as TARGET"""
+    port: int | None
+    folder: Path
+    """address() as a path of this machine"""
+
+
+@pytest.fixture(params=[TRANSPORTS[0], *(pytest.param(name, marks=pytest.mark.slow) for name in TRANSPORTS[1:])])
+def phone(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Phone]:
+    """Tests that use it run once per transport; a folder stands for all of them in the short run."""
+    yield from open_phone(request.param, tmp_path, monkeypatch)
+
+
+@pytest.fixture(params=TRANSPORTS)
+def any_phone(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Phone]:
+    """For the few tests that always run over every transport."""
+    yield from open_phone(request.param, tmp_path, monkeypatch)
+
+
+def open_phone(transport: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Phone]:
+    storage = tmp_path / "phone"
+    if transport == "path":
+        yield Phone(transport, lambda folder="mft", port=None: str(storage / folder), None, storage / "mft")
+        return
+    tool = "sshd" if transport == "ssh" else "adb"
+    if not shutil.which(tool, path=f"{os.environ['PATH']}:/usr/sbin"):
+        pytest.skip(f"{tool} is not installed")
+    with ssh_phone(storage) if transport == "ssh" else adb_phone(storage, old=transport == "adb-old") as made:
+        for name in set(made.environment) - {"HOME"}:
+            monkeypatch.setenv(name, made.environment[name])
+        inside = Path(made.home if transport == "ssh" else made.folder)
+        yield Phone(transport, made.address, made.port, inside / "mft")
+
+
+@pytest.fixture(scope="session")
+def arm64() -> Arm64Root:
+    """The arm64 root; the test is skipped where it cannot be made."""
+    missing = missing_tools()
+    if missing:
+        pytest.skip(f"not installed: {', '.join(missing)} (apt install qemu-user-static debootstrap)")
+    try:
+        return arm64_root()
+    except RuntimeError as error:
+        if os.environ.get("MFT_REQUIRE_PHONE"):
+            raise
+        pytest.skip(f"the arm64 root cannot be made here: {error}")

@@ -1,0 +1,186 @@
+"""Verbs on a phone: output as it comes, exit codes, reports, and runs that outlive their connection."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from cable import cable
+from small_bundle import make_bundle
+
+from mobilefinetuner.compiler.cli import main
+from mobilefinetuner.compiler.remote import run as run_module
+from mobilefinetuner.compiler.remote.address import parse_address
+from mobilefinetuner.compiler.remote.patience import Patience
+from mobilefinetuner.compiler.remote.run import RemoteRun, follow, latest_run, redirect_reports, start
+from mobilefinetuner.compiler.remote.target import Target, connect
+from mobilefinetuner.runtime.errors import MftError, Paused, UserError
+
+
+@pytest.fixture
+def ready(phone, tmp_path):
+    push(phone, tmp_path)
+    return phone
+
+
+def push(phone, tmp_path) -> None:
+    assert main(["push", str(make_bundle(tmp_path / "made", weights_bytes=1000)), "--to", phone.address(), "--python", sys.executable]) == 0
+
+
+def patient(target: Target) -> Patience:
+    return Patience(target, lambda _text: None, pause=lambda _seconds: None)
+
+
+class Screen:
+    """Collects what a run writes."""
+
+    def __init__(self, until: bytes = b"") -> None:
+        self.output, self.errors, self._until, self.seen = b"", b"", until, threading.Event()
+
+    def __call__(self, output: bytes, errors: bytes) -> None:
+        self.output, self.errors = self.output + output, self.errors + errors
+        if self._until and self._until in self.output:
+            self.seen.set()
+
+
+def test_the_whole_way_over_every_transport(any_phone, tmp_path, capfd, monkeypatch):
+    push(any_phone, tmp_path)
+    capfd.readouterr()
+    monkeypatch.chdir(tmp_path)
+    assert main(["on", any_phone.address(), "verify", "it's", "--code", "3", "--report", "here.html"]) == 3
+    out, _ = capfd.readouterr()
+    answer = json.loads(out.splitlines()[0])
+    assert answer["words"][:2] == ["verify", "--workspace"] and answer["words"][2] == str(any_phone.folder / "bundle-workspace")
+    assert answer["words"][3:6] == ["it's", "--code", "3"] and answer["folder"] == str(any_phone.folder)
+    assert answer["bundle"].startswith(str(any_phone.folder / ".bundles"))
+    assert Path("here.html").read_text() == "a report" and not list((any_phone.folder / "reports").iterdir())
+    assert main(["pull", any_phone.address(), "current"]) == 0
+    assert Path("base.gguf").read_bytes() == (tmp_path / "made" / "model.gguf").read_bytes()
+
+
+def test_both_streams_arrive_complete_and_apart(ready):
+    with connect(parse_address(ready.address())) as target:
+        screen = Screen()
+        assert follow(start(target, ["count"]), patient(target), screen, pause=lambda _s: None) == 0
+    assert screen.output.decode().splitlines()[1:] == [f"line {n}" for n in range(2000)]
+    assert screen.errors.decode() == "Grüße 😀\n"
+
+
+def test_a_run_goes_on_without_its_connection_and_is_found_again(ready):
+    with connect(parse_address(ready.address())) as target:
+        run = start(target, ["wait"])
+    # The connection is closed; the run has not ended.
+    (ready.folder / "go").touch()
+    with connect(parse_address(ready.address())) as target:
+        screen = Screen()
+        assert latest_run(target) == run.id
+        assert follow(RemoteRun(target, run.id, "wait"), patient(target), screen) == 0
+    assert b"ready" in screen.output
+
+
+def test_following_survives_a_pulled_cable(ready):
+    if ready.port is None:
+        pytest.skip("a folder has no cable")
+    with cable(ready.port, [40_000, 30_000]) as pulled, connect(parse_address(ready.address(port=pulled.port))) as target:
+        screen = Screen()
+        run = start(target, ["count"])
+        assert follow(run, patient(target), screen) == 0
+    assert screen.output.decode().splitlines()[1:] == [f"line {n}" for n in range(2000)]
+
+
+def test_ctrl_c_lets_the_verb_checkpoint_and_its_exit_code_comes_back(ready):
+    with connect(parse_address(ready.address())) as target:
+        run, screen = start(target, ["wait"]), Screen()
+
+        def write(output: bytes, errors: bytes) -> None:
+            screen(output, errors)
+            if b"ready" in output:
+                raise KeyboardInterrupt
+
+        assert follow(run, patient(target), write) == 4
+    assert b"checkpoint" in screen.output
+
+
+def test_a_second_ctrl_c_leaves_it_running_and_says_how_to_attach(ready, monkeypatch):
+    with connect(parse_address(ready.address())) as target:
+        run = start(target, ["wait"])
+
+        def write(output: bytes, errors: bytes) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(RemoteRun, "interrupt", lambda self: None)
+        with pytest.raises(Paused, match=f"--attach {run.id}"):
+            follow(run, patient(target), write)
+        (ready.folder / "go").touch()
+        assert follow(RemoteRun(target, run.id, "wait"), patient(target), Screen()) == 0
+
+
+def test_a_run_that_was_killed_is_told_from_one_that_ended(ready):
+    with connect(parse_address(ready.address())) as target:
+        with pytest.raises(Paused, match="--resume"):
+            follow(start(target, ["tune", "die"]), patient(target), Screen())
+        with pytest.raises(MftError, match="killed"):
+            follow(start(target, ["verify", "die"]), patient(target), Screen())
+
+
+def test_where_the_home_folder_cannot_be_written_the_run_gets_one_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", "/nowhere")
+    target_folder = str(tmp_path / "phone")
+    assert main(["push", str(make_bundle(tmp_path / "made", weights_bytes=1000)), "--to", target_folder, "--python", sys.executable]) == 0
+    with connect(parse_address(target_folder)) as target:
+        screen = Screen()
+        assert follow(start(target, ["status"]), patient(target), screen) == 0
+    assert json.loads(screen.output)["home"] == f"{target_folder}/home"
+
+
+def test_old_runs_are_cleared_away_and_those_going_on_are_kept(ready, monkeypatch):
+    monkeypatch.setattr(run_module, "PRUNE", run_module.PRUNE.replace(f"+{run_module.KEPT_RUNS}", "+2"))
+    with connect(parse_address(ready.address())) as target:
+        waiting = start(target, ["wait"])
+        for _ in range(3):
+            follow(start(target, ["status"]), patient(target), Screen())
+        kept = [path.name for path in (ready.folder / "runs").iterdir()]
+        assert waiting.id in kept and len(kept) <= 3
+        (ready.folder / "go").touch()
+        assert follow(waiting, patient(target), Screen()) == 0
+
+
+def test_without_a_bundle_or_a_run_the_sentence_says_what_to_do(tmp_path, capsys):
+    target = str(tmp_path / "target")
+    (tmp_path / "target").mkdir()
+    for words, remedy in ((["on", target, "status"], "mft push"), (["on", target, "--attach"], "VERB"), (["on", target], "status"), (["on", target, "--attach", "../x"], "")):
+        assert main(words) == 2
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1 and remedy in error
+
+
+def test_reports_are_redirected_wherever_they_are_named():
+    words, reports = redirect_reports(["ingest", "a b", "--report=my report.html", "--json", "--output", "x/y.yaml", "--report"])
+    assert [str(report.here) for report in reports] == ["my report.html", "x/y.yaml"]
+    assert words == ["ingest", "a b", "--report", reports[0].there, "--json", "--output", reports[1].there, "--report"]
+    assert all("/" not in shlex.quote(report.there.removeprefix("reports/")) or "'" in shlex.quote(report.there) for report in reports)
+
+
+def test_a_python_that_was_named_once_is_used_from_then_on(tmp_path, capfd):
+    target = str(tmp_path / "target")
+    wrapper = tmp_path / "python of mine"
+    wrapper.write_text(f'#!/bin/sh\necho mine >&2\nexec {shlex.quote(sys.executable)} "$@"\n')
+    wrapper.chmod(0o755)
+    assert main(["push", str(make_bundle(tmp_path / "made", weights_bytes=1000)), "--to", target, "--python", str(wrapper)]) == 0
+    assert main(["on", target, "status"]) == 0
+    assert "mine" in capfd.readouterr().err
+
+
+def test_a_detached_run_prints_its_id_and_can_be_attached(tmp_path, capfd):
+    target = str(tmp_path / "target")
+    assert main(["push", str(make_bundle(tmp_path / "made", weights_bytes=1000)), "--to", target, "--python", sys.executable]) == 0
+    capfd.readouterr()
+    assert main(["on", target, "--detach", "tune", "--code", "4"]) == 0
+    run_id = capfd.readouterr().out.strip()
+    assert main(["on", target, "--attach", run_id]) == 4
+    with pytest.raises(UserError), connect(parse_address(target)) as place:
+        RemoteRun(place, "20000101-000000-abcdef", "tune").look()
