@@ -36,7 +36,7 @@ class Scores:
     """mean over the held-out label tokens, in nats; None without held-out conversations"""
     answers: tuple[Answer, ...]
     ability: tuple[float, ...]
-    """log-probability of the right choice, per probe"""
+    """probability of the right choice above guessing, per probe: 0 guessing, 1 certain"""
 
     @property
     def perplexity(self) -> float | None:
@@ -133,5 +133,4 @@ def _judge_loss(before: Scores, after: Scores, mounted_loss: float | None, worse
 
 def _judge_ability(before: Scores, after: Scores, worse: list[str], doubts: list[str], good: list[str]) -> None:
     result = ability.paired_test(before.ability, after.ability)
-    text = f"base ability {result.mean_change:+.3f} nats per probe (p = {result.p_value:.3f}, {result.n} probes)"
-    {"none": good, "possible": doubts, "clear": worse}[ability.forgetting(result)].append(text)
+    {"none": good, "possible": doubts, "clear": worse}[ability.forgetting(result)].append(str(result))
