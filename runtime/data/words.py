@@ -20,12 +20,9 @@ class WordFinder:
 
     def __init__(self, words: Iterable[str]) -> None:
         wanted = sorted({word.lower() for word in words if word})
-        shorter = [word for word in wanted if len(word) < 4]
-        self._tables = [_PrefixTable(length, group) for length, group in (
-            (4, [word for word in wanted if len(word) >= 4]),
-            (3, [word for word in shorter if len(word) == 3]),
-            (2, [word for word in shorter if len(word) == 2]),
-            (1, [word for word in shorter if len(word) == 1])) if group]
+        groups = ((4, [word for word in wanted if len(word) >= 4]), (2, [word for word in wanted if 2 <= len(word) < 4]),
+                  (1, [word for word in wanted if len(word) == 1]))
+        self._tables = [_PrefixTable(length, group) for length, group in groups if group]
 
     def find(self, text: str, codes: np.ndarray) -> dict[str, list[int]]:
         """Word (in lower case) -> positions in the text, for the words that are in it. codes: the text's code points"""
