@@ -50,14 +50,17 @@ def adapter_plan(shape: ModelShape, adapter: AdapterSpec) -> AdapterPlan:
     return AdapterPlan(adapter.kind, adapter.rank, adapter.scale, -(-offset // 64) * 64, tuple(tensors))
 
 
+def base_signatures(shape: ModelShape) -> tuple[str, ...]:
+    """Weight types of the base's layers."""
+    layers = ({name: shape.tensor_types[f"blk.{layer}.{name}.weight"] for name in PROJECTIONS} for layer in range(shape.layers))
+    return tuple(dict.fromkeys(map(signature_of, layers)))
+
+
 def signatures_of(shape: ModelShape, adapter: AdapterSpec) -> tuple[str, ...]:
-    """Weight types of the base's layers and, for a lora adapter, of the layers that a merge makes of them."""
-    base = dict.fromkeys(
-        signature_of({name: shape.tensor_types[f"blk.{layer}.{name}.weight"] for name in PROJECTIONS}) for layer in range(shape.layers)
-    )
-    if adapter.kind == "lora":
-        base |= dict.fromkeys(signature_of(types_of(s) | dict.fromkeys(adapter.targets, LIFTED_TYPE)) for s in list(base))
-    return tuple(base)
+    """Weight types of the base's layers, and of what merging a classic LoRA, trained here or imported, makes of them."""
+    base = base_signatures(shape)
+    lifted = [signature_of(types_of(s) | dict.fromkeys(adapter.targets, LIFTED_TYPE)) for s in base]
+    return tuple(dict.fromkeys([*base, *lifted]))
 
 
 def build_entries(shape: ModelShape, adapter: AdapterSpec, sizes: Sizes, kernels: KernelSet) -> tuple[Entry, ...]:
@@ -66,7 +69,9 @@ def build_entries(shape: ModelShape, adapter: AdapterSpec, sizes: Sizes, kernels
     entries = [lower(graph, kernels, embedding, bucket) for bucket, graph in _shared_graphs(shape, sizes)]
     for signature in signatures_of(shape, adapter):
         types = types_of(signature)
-        for bucket, graph in _block_graphs(shape, adapter, sizes):
+        # A grouped adapter cannot be folded into lifted weights, so nothing trains on them.
+        is_trained = adapter.kind == "lora" or signature in base_signatures(shape)
+        for bucket, graph in _block_graphs(shape, adapter, sizes, is_trained):
             entries.append(lower(graph, kernels, types, bucket, signature))
     entries += _optimizer_entries(adapter_plan(shape, adapter).size, kernels)
     return tuple(entries)
@@ -82,15 +87,17 @@ def _shared_graphs(shape: ModelShape, sizes: Sizes) -> Iterator[tuple[str, Entry
     yield "", logits_graph(shape)
 
 
-def _block_graphs(shape: ModelShape, adapter: AdapterSpec, sizes: Sizes) -> Iterator[tuple[str, EntryGraph]]:
-    for bucket in sizes.buckets:
+def _block_graphs(shape: ModelShape, adapter: AdapterSpec, sizes: Sizes, is_trained: bool) -> Iterator[tuple[str, EntryGraph]]:
+    """Training, and inference with and without the adapter beside the weights; untrained weights have the last alone."""
+    for bucket in sizes.buckets if is_trained else ():
         batch, tokens = parse_bucket(bucket)
         yield bucket, block_graph(shape, adapter, batch, tokens)
         yield bucket, differentiate(block_graph(shape, adapter, batch, tokens, root=True))
-    for bucket in _scoring_buckets(sizes.buckets):
-        yield bucket, block_graph(shape, None, 1, parse_bucket(bucket)[1], cache=True)
-    for graph in decode_graphs(shape, sizes.context_tokens):
-        yield "", graph
+    for mounted in (None, adapter) if is_trained else (None,):
+        for bucket in _scoring_buckets(sizes.buckets):
+            yield bucket, block_graph(shape, mounted, 1, parse_bucket(bucket)[1], cache=True)
+        for graph in decode_graphs(shape, sizes.context_tokens, mounted):
+            yield "", graph
 
 
 def _scoring_buckets(buckets: Sequence[str]) -> list[str]:

@@ -10,13 +10,13 @@ Frozen weights are ordinary fp32 parameters here; lower.py reads them as GGUF bl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from tvm import relax
 
-from ..runtime.plan import Role
+from ..runtime.plan import MOUNTED, PROJECTIONS, Role
 from . import dialect
 from .model_shape import ModelShape
 
@@ -93,7 +93,12 @@ class _Builder:
         """The parameters of one block: norms, projections, adapter matrices."""
         for name in ("attn_norm", "ffn_norm"):
             self.parameter(name, (self.shape.d_model,), "weight")
-        for name, (n, k) in projection_shapes(self.shape).items():
+        self.declare_projections(PROJECTIONS)
+
+    def declare_projections(self, names: Iterable[str]) -> None:
+        """Their weights, and their adapter matrices where an adapter is mounted."""
+        for name in names:
+            n, k = projection_shapes(self.shape)[name]
             self.parameter(name, (n, k), "weight")
             if self.adapter and name in self.adapter.targets:
                 a, b = self.adapter.shapes(n, k)
@@ -145,7 +150,8 @@ class _Builder:
 def block_graph(shape: ModelShape, adapter: AdapterSpec | None, batch: int, tokens: int, *, root: bool = False, cache: bool = False) -> EntryGraph:
     """One transformer block over B·T tokens.
 
-    x [M,D] · start [B,T] i32 · cos, sin [T,d/2] · weights · adapter  →  y [M,D]; with `cache` also keys and values [M,KV·d].
+    x [M,D] · start [B,T] i32 · cos, sin [T,d/2] · weights · adapter  →  y [M,D]; with `cache` also keys and values [M,KV·d],
+    and the name says whether an adapter is mounted.
     With `root` it returns the scalar Σ y · dy for a further parameter dy [M,D], ready to be differentiated.
     """
     b = _Builder(shape, adapter)
@@ -168,50 +174,52 @@ def block_graph(shape: ModelShape, adapter: AdapterSpec | None, batch: int, toke
             return {"root": b.emit(dialect.seed(y, b.var("dy")))}
         return {"y": y, "keys": k, "values": v} if cache else {"y": y}
 
-    return b.build("block_vjp" if root else "block_prefill" if cache else "block_forward", body)
+    return b.build("block_vjp" if root else _inference_name("block_prefill", adapter) if cache else "block_forward", body)
 
 
-def decode_graphs(shape: ModelShape, context: int) -> tuple[EntryGraph, EntryGraph]:
+def _inference_name(name: str, adapter: AdapterSpec | None) -> str:
+    return name + MOUNTED if adapter else name
+
+
+def decode_graphs(shape: ModelShape, context: int, adapter: AdapterSpec | None = None) -> tuple[EntryGraph, EntryGraph]:
     """One transformer block for one token, in two halves between which the runtime stores the token's key and value in the cache.
 
     block_decode_qkv: x [1,D] · cos, sin [1,d/2]  →  q [1,H·d], key and value [1,KV·d]
     block_decode: x [1,D] · q [1,H·d] · keys, values [C,KV·d] · position [1] i32  →  y [1,D]
     """
-    return _decode_qkv_graph(shape), _decode_rest_graph(shape, context)
+    return _decode_qkv_graph(shape, adapter), _decode_rest_graph(shape, context, adapter)
 
 
-def _decode_qkv_graph(shape: ModelShape) -> EntryGraph:
-    b = _Builder(shape, None)
+def _decode_qkv_graph(shape: ModelShape, adapter: AdapterSpec | None) -> EntryGraph:
+    b = _Builder(shape, adapter)
     x = b.parameter("x", (1, shape.d_model), "input")
     for name in ("cos", "sin"):
         b.parameter(name, (1, shape.head_dim // 2), "input")
     b.parameter("attn_norm", (shape.d_model,), "weight")
-    for name in ("attn_q", "attn_k", "attn_v"):
-        b.parameter(name, projection_shapes(shape)[name], "weight")
+    b.declare_projections(("attn_q", "attn_k", "attn_v"))
 
     def body() -> dict[str, relax.Var]:
         n = b.emit(dialect.rms_norm(x, b.var("attn_norm"), shape.rms_eps))
         q, k = b.rotated(b.project("attn_q", n), 1), b.rotated(b.project("attn_k", n), 1)
         return {"q": q, "key": k, "value": b.project("attn_v", n)}
 
-    return b.build("block_decode_qkv", body)
+    return b.build(_inference_name("block_decode_qkv", adapter), body)
 
 
-def _decode_rest_graph(shape: ModelShape, context: int) -> EntryGraph:
-    b = _Builder(shape, None)
+def _decode_rest_graph(shape: ModelShape, context: int, adapter: AdapterSpec | None) -> EntryGraph:
+    b = _Builder(shape, adapter)
     x = b.parameter("x", (1, shape.d_model), "input")
     q = b.parameter("q", (1, shape.heads * shape.head_dim), "input")
     keys, values = (b.parameter(name, (context, shape.kv_heads * shape.head_dim), "input") for name in ("keys", "values"))
     position = b.parameter("position", (1,), "input", "int32")
     b.parameter("ffn_norm", (shape.d_model,), "weight")
-    for name in ("attn_output", "ffn_gate", "ffn_up", "ffn_down"):
-        b.parameter(name, projection_shapes(shape)[name], "weight")
+    b.declare_projections(("attn_output", "ffn_gate", "ffn_up", "ffn_down"))
 
     def body() -> dict[str, relax.Var]:
         o = b.emit(dialect.decode_attention(q, keys, values, position, shape.head_dim))
         return {"y": b.feed_forward(b.emit(relax.op.add(x, b.project("attn_output", o))))}
 
-    return b.build("block_decode", body)
+    return b.build(_inference_name("block_decode", adapter), body)
 
 
 def embed_graph(shape: ModelShape, rows: int) -> EntryGraph:

@@ -12,6 +12,7 @@ import math
 import numpy as np
 
 from .adapter_tensors import AdapterTensors
+from .errors import UserError
 from .plan import AdapterPlan
 
 
@@ -30,6 +31,22 @@ def view(vector: np.ndarray, plan: AdapterPlan, index: int) -> np.ndarray:
     tensor = plan.tensors[index]
     size = tensor.shape[0] * tensor.shape[1]
     return vector[tensor.offset : tensor.offset + size].reshape(tensor.shape)
+
+
+def load_into(plan: AdapterPlan, vector: np.ndarray, adapter: AdapterTensors) -> None:
+    """Fill the flat vector with an adapter; UserError when this bundle's kernels compute another kind, rank or scale."""
+    ranks = {a.shape[0] for a, _ in adapter.pairs.values()}
+    if (adapter.kind, adapter.scale, ranks) != (plan.kind, plan.scale, {plan.rank}):
+        found = f"is {adapter.kind} of rank {', '.join(map(str, sorted(ranks)))} and scale {adapter.scale:g}"
+        raise UserError("adapter", found, f"{plan.kind} of rank {plan.rank} and scale {plan.scale:g}", "use the bundle that it was trained with")
+    names = {tensor.name[:-2] for tensor in plan.tensors}
+    if names != set(adapter.pairs):
+        raise UserError("adapter", f"changes other tensors: {sorted(names ^ set(adapter.pairs))[0]} and more", remedy="use the bundle that it was trained with")
+    for index, tensor in enumerate(plan.tensors):
+        matrix = adapter.pairs[tensor.name[:-2]]["AB".index(tensor.name[-1])]
+        if matrix.shape != tensor.shape:
+            raise UserError("adapter", f"{tensor.name} has the shape {matrix.shape}", f"{tensor.shape}", "use the bundle that it was trained with")
+        view(vector, plan, index)[:] = matrix
 
 
 def tensors_of(plan: AdapterPlan, vector: np.ndarray) -> AdapterTensors:

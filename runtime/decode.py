@@ -56,8 +56,8 @@ class Decoder:
         first = [{**at, "x": x[layer % 2]} for layer in layers]
         cache = [[self.arena["cache"][layer, part].ctypes.data for part in (0, 1)] for layer in layers]
         second = [{**at, "x": x[i % 2], "y": x[(i + 1) % 2], "keys": cache[i][0], "values": cache[i][1]} for i in layers]
-        self._qkv = engine.block_programs("block_decode_qkv", "", first, scratch)
-        self._rest = engine.block_programs("block_decode", "", second, scratch)
+        self._qkv = engine.inference_programs("block_decode_qkv", "", first, scratch)
+        self._rest = engine.inference_programs("block_decode", "", second, scratch)
         self._embed = engine.program(plan.entry("embed", DECODE_BUCKET), {"ids": self.arena.address("id"), "y": x[0]}, scratch)
         last = x[model.layers % 2]
         self._logits = engine.program(plan.entry("logits"), {"x": last, "logits": self.arena.address("logits")}, scratch)

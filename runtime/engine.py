@@ -1,6 +1,6 @@
 """A model ready to compute: kernel library, plan and mapped weights, and how entries are bound to them.
 
-In:  plan, kernels.so, a GGUF file (the base or a version).
+In:  plan, kernels.so, a GGUF file (the base or a version), and an adapter when one is to be mounted beside the weights.
 Out: Engine, from which TrainStep, Scorer and Decoder get their programs.
 Weights are bound where they lie in the mapped file: nothing is copied, and the pages stay clean.
 """
@@ -14,11 +14,13 @@ from pathlib import Path
 
 import numpy as np
 
+from .adapter import load_into
+from .adapter_tensors import AdapterTensors
 from .errors import UserError
 from .gguf_file import GgufFile
 from .kernel_library import ALIGNMENT, KernelLibrary, Program
-from .plan import PROJECTIONS, Entry, Plan, signature_of
-from .step_memory import Arena
+from .plan import MOUNTED, PROJECTIONS, Entry, Plan, signature_of
+from .step_memory import Arena, mounted_tensors
 
 BLOCK_NORMS = ("attn_norm", "ffn_norm")
 
@@ -26,8 +28,11 @@ BLOCK_NORMS = ("attn_norm", "ffn_norm")
 class Engine:
     """One loaded model. Only one may be open in a process, because the library's thread pool is one."""
 
-    def __init__(self, plan: Plan, library: Path, weights: GgufFile, threads: int) -> None:
+    def __init__(self, plan: Plan, library: Path, weights: GgufFile, threads: int, adapter: AdapterTensors | None = None) -> None:
         self.plan, self.weights = plan, weights
+        self.mounted = None if adapter is None else Arena(mounted_tensors(plan))
+        if adapter is not None:
+            load_into(plan.adapter, self.mounted["parameters"], adapter)
         self.signatures = [self._signature(layer) for layer in range(plan.model.layers)]
         self.cos, self.sin = rope_tables(plan.model.context_tokens, plan.model.head_dim, plan.model.rope_base)
         self._blocks = [self._block_addresses(layer) for layer in range(plan.model.layers)]
@@ -85,6 +90,13 @@ class Engine:
             )
             for layer in range(self.plan.model.layers)
         ]
+
+    def inference_programs(self, name: str, bucket: str, operands: "list[Mapping[str, int]]", scratch: int) -> list[Program]:
+        """block_programs of an inference entry; with the mounted adapter where there is one."""
+        if self.mounted is None:
+            return self.block_programs(name, bucket, operands, scratch)
+        bound = [{**own, **self.adapter_addresses(layer, self.mounted, "parameters")} for layer, own in enumerate(operands)]
+        return self.block_programs(name + MOUNTED, bucket, bound, scratch)
 
     def adapter_addresses(self, layer: int, arena: Arena, vector: str, prefix: str = "") -> dict[str, int]:
         """Addresses of a layer's adapter matrices inside the flat vector `vector` of the arena, by operand name."""

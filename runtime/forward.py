@@ -2,7 +2,7 @@
 
 In:  an Engine; token ids in the shape of a bucket.
 Out: hidden states; keys and values per layer for whoever wants them; summed losses.
-These passes read the weights alone: an adapter counts only after it has been merged.
+These passes read the weights, and the adapter that the engine has mounted, if any.
 """
 
 # Shapes: T tokens of the bucket · D model width · KV·d key-value width
@@ -34,7 +34,7 @@ class Forward:
         shared = {name: self.arena.address(name) for name in ("start", "keys", "values")}
         hidden = [self.arena["hidden"][i].ctypes.data for i in (0, 1)]
         operands = [{**shared, "x": hidden[layer % 2], "y": hidden[(layer + 1) % 2]} for layer in range(plan.model.layers)]
-        self._blocks = engine.block_programs("block_prefill", bucket, operands, scratch)
+        self._blocks = engine.inference_programs("block_prefill", bucket, operands, scratch)
         self._embed = engine.program(plan.entry("embed", bucket), {"ids": self.arena.address("ids"), "y": hidden[0]}, scratch)
         head = {name: self.arena.address(name) for name in ("targets", "scale", "loss")}
         self._score = engine.program(plan.entry("head_score"), {**head, "x": self.arena.address("head_x")}, scratch)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from .errors import UserError
 from .plan import PhaseMemory, Plan, parse_bucket
-from .step_memory import TensorSpec, adapter_tensors, decoding_tensors, scoring_tensors, training_tensors
+from .step_memory import TensorSpec, adapter_tensors, decoding_tensors, mounted_tensors, scoring_tensors, training_tensors
 
 FLOOR_BYTES = 44 << 20
 """Python, numpy, tokenizers, the plan and the bound programs; benchmarks/memory_floor.py measured 41 MB with a vocabulary of 512"""
@@ -46,7 +46,7 @@ def phase_table(plan: Plan, weights_bytes: int, threads: int, bucket: str) -> tu
         phase("backward", training, workspaces),
         phase("optimizer", training, workspaces),
         phase("merge", [s for s in state if s.part == "adapter"], MERGE_ROWS_BYTES),
-        phase("verify", [*scoring, *decoding_tensors(plan)], workspaces),
+        phase("verify", [*mounted_tensors(plan), *scoring, *decoding_tensors(plan)], workspaces),
     )
 
 

@@ -14,6 +14,8 @@ from typing import Any, Literal, Mapping
 PLAN_FORMAT = 1
 
 Role = Literal["input", "weight", "adapter", "output", "gradient"]
+MOUNTED = "_mounted"
+"""ending of the name of an inference entry that computes an adapter beside the weights"""
 ITEM_BYTES = {"float32": 4, "int32": 4, "uint8": 1}
 
 

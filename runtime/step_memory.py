@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from .kernel_library import ALIGNMENT, aligned_bytes
-from .plan import Plan, n_bytes, parse_bucket
+from .plan import MOUNTED, Plan, n_bytes, parse_bucket
 
 Part = Literal["adapter", "optimizer", "activations", "scratch"]
 HYPER_COUNT = 9
@@ -62,13 +62,18 @@ def adapter_tensors(plan: Plan) -> list[TensorSpec]:
     """The adapter's parameters and what AdamW keeps beside them."""
     size = (plan.adapter.size,)
     return [
-        TensorSpec("parameters", size, "float32", "adapter"),
+        *mounted_tensors(plan),
         TensorSpec("gradient", size, "float32", "optimizer"),
         TensorSpec("first_moment", size, "float32", "optimizer"),
         TensorSpec("second_moment", size, "float32", "optimizer"),
         TensorSpec("hyper", (HYPER_COUNT,), "float32", "optimizer"),
         TensorSpec("norm", (1,), "float32", "optimizer"),
     ]
+
+
+def mounted_tensors(plan: Plan) -> list[TensorSpec]:
+    """The adapter's parameters alone, for inference."""
+    return [TensorSpec("parameters", (plan.adapter.size,), "float32", "adapter")]
 
 
 def training_tensors(plan: Plan, bucket: str) -> list[TensorSpec]:
@@ -93,7 +98,7 @@ def scoring_tensors(plan: Plan, bucket: str) -> list[TensorSpec]:
     batch, tokens = parse_bucket(bucket)
     model, m = plan.model, batch * tokens
     width = model.kv_heads * model.head_dim
-    entries = [e for e in plan.entries if e.bucket in ("", bucket) and e.name in ("block_prefill", "head_score", "embed")]
+    entries = [e for e in plan.entries if e.bucket in ("", bucket) and e.name.removesuffix(MOUNTED) in ("block_prefill", "head_score", "embed")]
     return [
         TensorSpec("ids", (m,), "int32", "activations"),
         TensorSpec("start", (batch, tokens), "int32", "activations"),
@@ -109,7 +114,7 @@ def decoding_tensors(plan: Plan) -> list[TensorSpec]:
     """The key-value cache and one token's activations."""
     model = plan.model
     width = model.kv_heads * model.head_dim
-    entries = [e for e in plan.entries if e.name in ("block_decode_qkv", "block_decode", "logits", "embed")]
+    entries = [e for e in plan.entries if e.name.removesuffix(MOUNTED) in ("block_decode_qkv", "block_decode", "logits", "embed")]
     return [
         TensorSpec("cache", (model.layers, 2, model.context_tokens, width), "float32", "activations"),
         TensorSpec("id", (1,), "int32", "activations"),

@@ -86,3 +86,11 @@ def _block():
 
     return VersionBlock(id="v0001", parent="base", base_id="smollm2_135m", base_sha256="a" * 64, data_fingerprint="b" * 64, steps=STEPS,
                         recipe_sha256="c" * 64, created_utc="2026-01-31T12:00:00Z", tool="mobilefinetuner 0.1.0")  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def tiny_lora_bundle_path(tiny_model_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As tiny_bundle_path, with the classic kind of adapter."""
+    from tiny_bundle import compile_tiny_bundle
+
+    return compile_tiny_bundle(tmp_path_factory.mktemp("lora-bundle") / "tiny", tiny_model_path, "train.adapter=lora", "quantization=q8_0")

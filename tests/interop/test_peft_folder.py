@@ -30,14 +30,9 @@ def plan_of(bundle: Bundle) -> Plan:
 
 
 @pytest.fixture(scope="module", params=["grouped", "lora"])
-def bundle(request, tiny_bundle_path, tiny_model_path, tmp_path_factory) -> Bundle:
+def bundle(request, tiny_bundle_path, tiny_lora_bundle_path) -> Bundle:
     """The tiny model's bundle for each kind of adapter."""
-    if request.param == "grouped":
-        return Bundle.open(tiny_bundle_path)
-    from tiny_bundle import compile_tiny_bundle
-
-    out = tmp_path_factory.mktemp("lora-bundle") / "tiny"
-    return Bundle.open(compile_tiny_bundle(out, tiny_model_path, "train.adapter=lora", "quantization=q8_0"))
+    return Bundle.open(tiny_bundle_path if request.param == "grouped" else tiny_lora_bundle_path)
 
 
 def updates(adapter: AdapterTensors) -> dict[str, np.ndarray]:
