@@ -32,7 +32,7 @@ from .train_settings import Course, TrainSettings
 from .trainer import RunRecord, Trainer
 from .version_block import VersionBlock
 from .verification import Judgement, Scores, Yardstick, judge, measure
-from .versions import Version
+from .versions import OpenedVersion, Version
 
 RUN_FOLDER = "tune"
 
@@ -45,6 +45,8 @@ class TuneRequest:
     epochs: int | None
     seed: int | None
     resume: bool
+    parent: str
+    """version whose weights are trained on, "base" for the bundle's own"""
 
 
 @dataclass(frozen=True)
@@ -84,31 +86,32 @@ class TuneResult:
 def tune(session: Session, cache: TrainingCache, request: TuneRequest) -> TuneResult:
     """Train, merge, verify, promote. Paused when the user stops it; UserError before anything is changed."""
     yardstick = yardstick_of(session, cache.samples("heldout"))
-    trained = _train(session, cache, request)
+    parent = session.open_version(request.parent)
+    trained = _train(session, parent, cache, request)
     session.say("merging into a new weight file")
-    block = _block(session, cache, trained.record)
-    version, report = session.versions.add(session.base, trained.adapter, block, dict(session.bundle.recipe))
+    block = _block(session, parent.id, cache, trained.record)
+    version, report = session.versions.add(parent.model, trained.adapter, block, dict(session.bundle.recipe))
     session.audit.append("merged", version=version.id, bytes=version.model_bytes, adapter=version.adapter_digest, rounding_loss=report.rounding_loss)
-    judgement = _verify(session, version, yardstick, trained.mounted_loss)
+    judgement = _verify(session, parent, version, yardstick, trained.mounted_loss)
     promoted = _decide(session, version, judgement)
     checkpoint.discard(session.workspace.runs_dir / RUN_FOLDER)
     model_path = str(session.versions.model_path(version.id))
     return TuneResult(version, promoted, judgement, trained.mounted_loss, trained.record, trained.plan_bytes, model_path)
 
 
-def _train(session: Session, cache: TrainingCache, request: TuneRequest) -> Trained:
+def _train(session: Session, parent: OpenedVersion, cache: TrainingCache, request: TuneRequest) -> Trained:
     """The training phase; its activations are free again when it returns."""
     samples, heldout = cache.samples("train"), cache.samples("heldout")
     settings = TrainSettings.from_recipe(session.bundle.recipe, request.epochs, request.seed)
     course = Course.of(settings, len(samples), request.steps)
     longest = max(len(s.token_ids) for split in (samples, heldout) for s in split)
-    weights, free = session.base, available_bytes()
+    weights, free = parent.model, available_bytes()
     bucket = choose_bucket(session.plan, weights.size_bytes, session.threads, longest, free)
     plan_bytes = peak_bytes(session.plan, weights.size_bytes, session.threads, bucket)
     _say_plan(session, course, bucket, plan_bytes, free)
     with session.engine(weights) as engine:
         folder = session.workspace.runs_dir / RUN_FOLDER
-        trainer = Trainer(engine, bucket, samples, course, folder, _identity(session, cache, course))
+        trainer = Trainer(engine, bucket, samples, course, folder, _identity(session, parent, cache, course))
         _begin(session, trainer, request.resume)
         record = _run(session, trainer)
         mounted_loss = _mounted_loss(trainer, heldout) if len(heldout) else None
@@ -123,10 +126,11 @@ def _say_plan(session: Session, course: Course, bucket: str, plan_bytes: int, fr
     )
 
 
-def _identity(session: Session, cache: TrainingCache, course: Course) -> dict[str, Any]:
+def _identity(session: Session, parent: OpenedVersion, cache: TrainingCache, course: Course) -> dict[str, Any]:
     """What a checkpoint must agree with to be gone on from."""
     return {
-        "bundle": session.bundle.bundle_id, "data": cache.fingerprint, "steps": course.steps, "settings": asdict(course.settings),
+        "bundle": session.bundle.bundle_id, "parent": parent.id, "data": cache.fingerprint, "steps": course.steps,
+        "settings": asdict(course.settings),
     }  # fmt: skip
 
 
@@ -178,12 +182,12 @@ def _mounted_loss(trainer: Trainer, heldout: Sequence[Tokens]) -> float:
     return sum(runner.score(batch) for batch in batches) / sum(batch.labels for batch in batches)
 
 
-def _block(session: Session, cache: TrainingCache, record: RunRecord) -> VersionBlock:
+def _block(session: Session, parent: str, cache: TrainingCache, record: RunRecord) -> VersionBlock:
     manifest = session.bundle
     recipe_sha256 = hashlib.sha256(canonical_json(manifest.recipe)).hexdigest()
     now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     return VersionBlock(
-        id="", parent="base", base_id=manifest.bundle_id, base_sha256=manifest.files["model.gguf"].sha256, data_fingerprint=cache.fingerprint,
+        id="", parent=parent, base_id=manifest.bundle_id, base_sha256=manifest.files["model.gguf"].sha256, data_fingerprint=cache.fingerprint,
         steps=record.step, recipe_sha256=recipe_sha256, created_utc=now, tool=f"mobilefinetuner {__version__}",
     )  # fmt: skip
 
@@ -199,9 +203,9 @@ def yardstick_of(session: Session, heldout: Sequence[Tokens]) -> Yardstick:
     return Yardstick(heldout, fitting, probes)
 
 
-def _verify(session: Session, version: Version, yardstick: Yardstick, mounted_loss: float | None) -> Judgement:
-    session.say("measuring the model before")
-    before: Scores = measure(session, session.base, yardstick, session.say)
+def _verify(session: Session, parent: OpenedVersion, version: Version, yardstick: Yardstick, mounted_loss: float | None) -> Judgement:
+    session.say(f"measuring {parent.id}")
+    before: Scores = measure(session, parent.model, yardstick, session.say)
     session.say(f"measuring {version.id}")
     after = measure(session, GgufFile.open(session.versions.model_path(version.id)), yardstick, session.say)
     return judge(before, after, mounted_loss)

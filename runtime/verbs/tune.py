@@ -10,6 +10,7 @@ from ..errors import NotPromoted, UserError
 from ..ingest_run import add_data_arguments, run_ingest
 from ..session import Session
 from ..tune import TuneRequest, TuneResult, tune
+from ..versions import BASE
 
 SUMMARY = "train on your data, merge the result into a new version, verify and promote it"
 
@@ -19,6 +20,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=int, metavar="N", help="optimizer steps (default: all epochs)")
     parser.add_argument("--epochs", type=int, metavar="N", help="passes over the data (default: the scenario's or the recipe's)")
     parser.add_argument("--seed", type=int, metavar="N", help="start values and data order (default: the recipe's)")
+    parser.add_argument("--from", dest="parent", default=BASE, metavar="VERSION", help="train on from this version (default: base)")
     parser.add_argument("--resume", action="store_true", help="go on with the interrupted run; give the same data and options as before")
     add_data_arguments(parser)
 
@@ -30,7 +32,7 @@ def run(session: Session, options: argparse.Namespace) -> int:
             raise UserError(f"--{name}", f"{value}", "1 or more")
     if options.seed is not None and not 0 <= options.seed < 2**32:
         raise UserError("--seed", f"{options.seed}", "0 to 4294967295")
-    request = TuneRequest(options.steps, options.epochs, options.seed, options.resume)
+    request = TuneRequest(options.steps, options.epochs, options.seed, options.resume, options.parent)
     with session.locked("tune"):
         report = run_ingest(session, options.data, options)
         session.say(f"data: {report.kept} of {report.records} records kept, {report.windows} samples, {report.heldout} records held out")

@@ -123,6 +123,16 @@ def test_an_interrupted_run_that_is_resumed_equals_an_uninterrupted_one(tiny_bun
     assert (resumed["loss_first"], resumed["loss_last"]) == (uninterrupted["loss_first"], uninterrupted["loss_last"])
 
 
+def test_training_goes_on_from_a_version_and_the_lineage_shows_it(tiny_bundle_path: Path, data: Path, tmp_path: Path) -> None:
+    workspace = tmp_path / "work"
+    first = tuned(tiny_bundle_path, workspace, data, "--steps", 20)
+    second = tuned(tiny_bundle_path, workspace, data, "--steps", 20, "--from", first["version"])
+    assert second["loss_first"] < first["loss_first"]
+    assert second["before"]["heldout_loss"] == first["after"]["heldout_loss"]
+    listing = json.loads(mft(tiny_bundle_path, "versions", "--workspace", workspace, "--json").stdout)
+    assert [(v["id"], v["parent"]) for v in listing["versions"]] == [(first["version"], "base"), (second["version"], first["version"])]
+
+
 def test_resume_without_an_interrupted_run_or_with_other_options_is_refused(tiny_bundle_path: Path, data: Path, tmp_path: Path) -> None:
     workspace = tmp_path / "work"
     assert "no interrupted run" in mft(tiny_bundle_path, "tune", data, "--resume", "--workspace", workspace, code=2).stderr
