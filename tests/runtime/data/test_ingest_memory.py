@@ -20,8 +20,8 @@ def _peak_above_start_mb(n_mb: int) -> float:
 
 @pytest.mark.slow
 def test_ten_times_the_rows_need_little_more_memory_and_stay_below_the_bound() -> None:
-    """100 MB of the shortest rows: what is kept for each row (a hash, a number) may grow by 20 bytes a row, texts may not."""
-    small, large = _peak_above_start_mb(10), _peak_above_start_mb(100)
-    rows = 100 * 2**20 / 170
+    """40 MB of the shortest rows: what is kept for each row (a hash, a number) may grow by 20 bytes a row, texts may not."""
+    small, large = _peak_above_start_mb(4), _peak_above_start_mb(40)
+    rows = 40 * 2**20 / 170
     assert large < BOUND_MB
     assert large - small < 40 + 20 * rows / 2**20
