@@ -52,6 +52,11 @@ class AdapterTensors:
         a, b = self.pairs[name]
         return b.shape[0], a.shape[1] * (GROUP_COLUMNS if self.kind == "grouped" else 1)
 
+    @property
+    def n_bytes(self) -> int:
+        """Of all matrices in fp32."""
+        return sum(4 * (a.size + b.size) for a, b in self.pairs.values())
+
     def _description(self) -> dict[str, Any]:
         tensors, offset = [], 0
         for name in sorted(self.pairs):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Mapping, get_args
+from typing import Any, Callable, Literal, Mapping, get_args
 
 from .adapter_tensors import DESCRIPTION_NAME, MATRIX_NAME, AdapterTensors
 from .durable import (
@@ -38,7 +38,9 @@ class Version:
     parent: str
     created_utc: str
     model_bytes: int
+    """of its own weights; of the adapter when it is mounted"""
     model_sha256: str
+    """of the file with the weights"""
     adapter_digest: str
     data_fingerprint: str
     steps: int
@@ -47,6 +49,8 @@ class Version:
     reasons: tuple[str, ...] = ()
     scores: Mapping[str, float] | None = None
     """what verification measured, by name"""
+    mounted_on: str = ""
+    """the version whose weights the adapter is computed beside; empty when it was merged into weights of its own"""
 
     def __post_init__(self) -> None:
         if self.verdict not in get_args(Verdict):
@@ -70,7 +74,7 @@ class Listing:
         return {"current": self.current, "notices": list(self.notices), "versions": [
             {"id": version.id, "parent": version.parent, "created": version.created_utc, "bytes": version.model_bytes,
              "verdict": version.verdict, "reasons": list(version.reasons), "scores": dict(version.scores or {}), "steps": version.steps,
-             "data_fingerprint": version.data_fingerprint, "pruned": version.id in self.pruned} for version in self.versions]}
+             "data_fingerprint": version.data_fingerprint, "mounted_on": version.mounted_on, "pruned": version.id in self.pruned} for version in self.versions]}
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,8 @@ class OpenedVersion:
     model: GgufFile
     notices: tuple[str, ...]
     """why it is not the one that was current, in sentences; show them"""
+    adapter: AdapterTensors | None = None
+    """to be mounted beside the weights"""
 
 
 @dataclass(frozen=True)
@@ -92,6 +98,15 @@ class Switch:
     notices: tuple[str, ...]
 
 
+def _version(block: VersionBlock, model_bytes: int, model_sha256: str, adapter_digest: str, recipe: Mapping[str, Any]) -> Version:
+    return Version(block.id, block.parent, block.created_utc, model_bytes, model_sha256, adapter_digest, block.data_fingerprint, block.steps, dict(recipe))
+
+
+def _number(version_id: str) -> int:
+    match = _ID.fullmatch(version_id)
+    return int(match[1]) if match else 0
+
+
 class VersionStore:
     """The store in `directory`, on top of the bundle's model."""
 
@@ -101,7 +116,20 @@ class VersionStore:
     # --- reading ---------------------------------------------------------------------------------------------------
 
     def model_path(self, version_id: str) -> Path:
-        return self.base_model if version_id == BASE else self.directory / version_id / MODEL_NAME
+        """The file with the weights: its own, or those that it is mounted on."""
+        if version_id == BASE:
+            return self.base_model
+        mounted_on = self._mounted_on(version_id)
+        return self.model_path(mounted_on) if mounted_on else self.directory / version_id / MODEL_NAME
+
+    def _mounted_on(self, version_id: str) -> str:
+        """Empty for a version with weights of its own, and where the record cannot tell."""
+        try:
+            mounted_on = "" if version_id == BASE else self.record(version_id).mounted_on
+        except UserError:
+            return ""
+        # Always an older one, so that no damaged record leads in a circle.
+        return mounted_on if mounted_on == BASE or _number(mounted_on) < _number(version_id) else ""
 
     def ids(self) -> list[str]:
         """Every version ever made, oldest first, pruned and damaged ones included."""
@@ -138,7 +166,8 @@ class VersionStore:
         return self._current()[0]
 
     def is_pruned(self, version_id: str) -> bool:
-        return not self.model_path(version_id).exists()
+        own = MATRIX_NAME if self._mounted_on(version_id) else MODEL_NAME
+        return version_id != BASE and not (self.directory / version_id / own).exists()
 
     def _current(self) -> tuple[str, tuple[str, ...]]:
         """The current id; when the file that names it is damaged, the newest version that earned its place."""
@@ -166,9 +195,11 @@ class VersionStore:
         path = self.model_path(version_id)
         try:
             record = None if version_id == BASE else self.record(version_id)
-            if record is not None and not path.exists():
+            if record is not None and self.is_pruned(version_id):
                 return "its weights were pruned"
             GgufFile.open(path)
+            if record is not None and record.mounted_on:
+                return self._mount_fault(record, thorough)
             if record is not None and path.stat().st_size != record.model_bytes:
                 return f"has {path.stat().st_size} of {record.model_bytes} bytes"
             if record is not None and thorough and sha256_of_file(path) != record.model_sha256:
@@ -178,6 +209,17 @@ class VersionStore:
         except OSError as error:
             return f"cannot be read ({error.strerror})"
         return ""
+
+    def _mount_fault(self, record: Version, thorough: bool) -> str:
+        if AdapterTensors.load(self.directory / record.id).digest() != record.adapter_digest:
+            return "its adapter is another one than was recorded"
+        if thorough and sha256_of_file(self.model_path(record.id)) != record.model_sha256:
+            return f"the weights of {record.mounted_on}, which it is mounted on, are other ones than at that time"
+        return ""
+
+    def _opened(self, version_id: str, notices: tuple[str, ...]) -> OpenedVersion:
+        adapter = AdapterTensors.load(self.directory / version_id) if self._mounted_on(version_id) else None
+        return OpenedVersion(version_id, GgufFile.open(self.model_path(version_id)), notices, adapter)
 
     def _require_known(self, version_id: str) -> None:
         if version_id != BASE and version_id not in self.ids():
@@ -189,7 +231,7 @@ class VersionStore:
             self._require_known(version_id)
             if fault := self.fault(version_id):
                 raise UserError(f"version {version_id}", fault, remedy="choose another one, `versions` lists them")
-            return OpenedVersion(version_id, GgufFile.open(self.model_path(version_id)), ())
+            return self._opened(version_id, ())
         wanted, notices = self._current()
         reported = list(notices)
         for candidate in dict.fromkeys([wanted, *self._promoted(), BASE]):
@@ -197,7 +239,7 @@ class VersionStore:
             if not fault:
                 if candidate != wanted:
                     reported.append(f"{candidate} is used instead")
-                return OpenedVersion(candidate, GgufFile.open(self.model_path(candidate)), tuple(reported))
+                return self._opened(candidate, tuple(reported))
             reported.append(f"version {candidate} cannot be used: {fault}")
         raise UserError(str(self.directory), "; ".join(reported), remedy="bring the bundle back to its place")
 
@@ -206,21 +248,40 @@ class VersionStore:
     def add(self, base: GgufFile, adapter: AdapterTensors, block: VersionBlock, recipe: Mapping[str, Any]) -> tuple[Version, MergeReport]:
         """Merge into a new, not yet verified version; its id is set here, whatever the block says."""
         block = replace(block, id=self.next_id())
+        reports: list[MergeReport] = []
+
+        def fill(staged: Path) -> Version:
+            reports.append(merge_version(base, adapter, block, staged / MODEL_NAME))
+            return _version(block, reports[0].size_bytes, reports[0].sha256, reports[0].adapter_digest, recipe)
+
+        return self._publish(block.id, adapter, fill), reports[0]
+
+    def mount(self, on: str, adapter: AdapterTensors, block: VersionBlock, recipe: Mapping[str, Any]) -> Version:
+        """A new, not yet verified version that is this adapter beside the weights of `on`, which stay as they are."""
+        on = self._mounted_on(on) or on
+        model_sha256 = sha256_of_file(self.model_path(on))
+        block = replace(block, id=self.next_id())
+
+        def fill(staged: Path) -> Version:
+            return replace(_version(block, adapter.n_bytes, model_sha256, adapter.digest(), recipe), mounted_on=on)
+
+        return self._publish(block.id, adapter, fill)
+
+    def _publish(self, version_id: str, adapter: AdapterTensors, fill: Callable[[Path], Version]) -> Version:
+        """Let a version appear by one rename; `fill` writes what it has besides its adapter and gives its record."""
         make_directory(self.directory)
-        staged = self.directory / f".{block.id}{TEMPORARY_SUFFIX}"
+        staged = self.directory / f".{version_id}{TEMPORARY_SUFFIX}"
         remove(staged)
         make_directory(staged)
         try:
-            report = merge_version(base, adapter, block, staged / MODEL_NAME)
+            version = fill(staged)
             adapter.save(staged)
-            version = Version(block.id, block.parent, block.created_utc, report.size_bytes, report.sha256, report.adapter_digest,
-                              block.data_fingerprint, block.steps, dict(recipe))
             write_sealed_json(staged / RECORD_NAME, asdict(version))
-            publish_directory(staged, self.directory / block.id)
+            publish_directory(staged, self.directory / version_id)
         except BaseException:
             self._drop_staged(staged)
             raise
-        return version, report
+        return version
 
     def _drop_staged(self, staged: Path) -> None:
         try:
@@ -279,14 +340,17 @@ class VersionStore:
         return version_id, tuple(notices)
 
     def prune(self, keep: int) -> tuple[list[str], int]:
-        """Remove the weights of all but the newest `keep` versions and the current one; the ids and the bytes freed.
+        """Remove the weights of all but the newest `keep` versions, the current one and those they are mounted on; the ids
+        and the bytes freed.
 
         Needs no free space. Records stay, so that lineages can still be read and ids are never used again.
         """
         if keep < 0:
             raise UserError("--prune", f"{keep}", "0 or more versions to keep beside the current one")
         with_weights = [version_id for version_id in reversed(self.ids()) if not self.is_pruned(version_id)]
-        doomed = [version_id for version_id in with_weights[keep:] if version_id != self.current_id()]
+        kept = {*with_weights[:keep], self.current_id()}
+        kept |= {self._mounted_on(version_id) for version_id in kept}
+        doomed = [version_id for version_id in with_weights if version_id not in kept]
         freed_bytes = 0
         for version_id in self.ids():
             if version_id in doomed or self.is_pruned(version_id):

@@ -11,7 +11,7 @@ from mobilefinetuner.compiler.memory_plan import with_memory
 from mobilefinetuner.runtime.errors import UserError
 from mobilefinetuner.runtime.memory import MERGE_ROWS_BYTES, floor_bytes, phase_table
 from mobilefinetuner.runtime.plan import Plan
-from mobilefinetuner.runtime.step_memory import Arena, adapter_tensors, decoding_tensors, scoring_tensors, training_tensors
+from mobilefinetuner.runtime.step_memory import Arena, adapter_tensors, decoding_tensors, mounted_tensors, scoring_tensors, training_tensors
 
 WEIGHTS_BYTES = 10 << 20
 THREADS = 2
@@ -37,7 +37,8 @@ def test_the_backward_phase_is_the_memory_that_a_training_step_allocates(plan):
 
 def test_the_verify_phase_is_what_scoring_and_decoding_allocate(plan):
     phases = {p.phase: p for p in phase_table(plan, WEIGHTS_BYTES, THREADS, "2x32")}
-    allocated = Arena(scoring_tensors(plan, "1x32")).n_bytes + Arena(decoding_tensors(plan)).n_bytes + THREADS * plan.workspace_bytes
+    specs = [*mounted_tensors(plan), *scoring_tensors(plan, "1x32"), *decoding_tensors(plan)]
+    allocated = Arena(specs).n_bytes + THREADS * plan.workspace_bytes
     assert phases["verify"].total == allocated + WEIGHTS_BYTES + floor_bytes(plan)
 
 
