@@ -128,8 +128,8 @@ class _JsonArray:
         while True:
             try:
                 item, end = _DECODER.raw_decode(self._buffer, self._at)
-                # A number at the very end of the buffer may go on in the next piece.
-                if end < len(self._buffer) or self._buffer[self._at] not in "-0123456789":
+                # A number may go on in the next piece ("0" of "0.5", "0." of "0.5"): it is whole only before a separator.
+                if self._buffer[self._at] not in "-0123456789" or self._buffer[end:end + 1] in tuple(" \t\r\n,]"):
                     self._at = end
                     return item
                 reason = "a number is cut off"
