@@ -28,7 +28,7 @@ from .chat_template import compile_chat_format
 from .entries import Sizes, adapter_plan, build_entries, signatures_of
 from .graph import GROUP, AdapterSpec
 from .kernel_table import KernelSet
-from .kernels.attention import COLUMNS
+from .kernels.strips import COLUMNS
 from .kernels.isa import isa_for
 from .library import build_library, target_for, workspace_bytes
 from .memory_plan import with_memory

@@ -13,14 +13,9 @@ from __future__ import annotations
 from tvm.script import tirx as T
 
 from .expressions import exp
-from .isa import Isa, largest_divisor
-from .tile import named, register_tile
-
-STRIP = 16
-"""query rows whose scores are kept at once; T is a multiple of it"""
-COLUMNS = 32
-"""score columns are computed in multiples of it; T is a multiple of it"""
-MASKED = -1e30
+from .isa import Isa
+from .strips import COLUMNS, MASKED, STRIP, Strips
+from .tile import named
 
 
 def attention(name: str, b: int, t: int, heads: int, kv_heads: int, width: int, isa: Isa):
@@ -28,11 +23,7 @@ def attention(name: str, b: int, t: int, heads: int, kv_heads: int, width: int, 
 
     q [B,T,H,d] · k [B,T,KV,d] · v [B,T,KV,d] · start [B,T] i32  →  o [B,T,H,d]
     """
-    share = heads // kv_heads
-    rows, out_columns = largest_divisor(STRIP, isa.tile_rows), largest_divisor(width, isa.tile_columns, isa.lanes)
-    score_tile = register_tile(rows, min(isa.tile_columns, COLUMNS), isa.lanes)
-    output_tile = register_tile(rows, out_columns, isa.lanes)
-    softmax = _strip_softmax(width**-0.5, isa.lanes)
+    strips = Strips(t, heads, kv_heads, width, isa)
 
     @T.prim_func
     def func(
@@ -43,27 +34,13 @@ def attention(name: str, b: int, t: int, heads: int, kv_heads: int, width: int, 
         for task in T.parallel(b * heads):
             k_t = T.alloc_buffer((width, t), "float32", scope="local")
             p = T.alloc_buffer((STRIP, t), "float32", scope="local")
-            for j in range(t):
-                for c in range(width):
-                    k_t[c, j] = k[task // heads, j, task % heads // share, c]
+            strips.transpose(k, task, k_t)
             for s in range(t // STRIP):
                 first = T.meta_var(start[task // heads, s * STRIP] // COLUMNS)
                 last = T.meta_var((s * STRIP + STRIP + COLUMNS - 1) // COLUMNS)
-                for jo in range((last - first) * (COLUMNS // isa.tile_columns)):
-                    for i in range(STRIP // rows):
-                        score_tile(
-                            lambda i, c: q[task // heads, s * STRIP + i, task % heads, c], lambda c, j: k_t[c, j],
-                            lambda i, j, x: T.buffer_store(p, x, [i, j]),
-                            i * rows, 0, width, first * COLUMNS + jo * isa.tile_columns,
-                        )
-                softmax(p, start, task // heads, s, first, last)
-                for i in range(STRIP // rows):
-                    for c in range(width // out_columns):
-                        output_tile(
-                            lambda i, j: p[i, j], lambda j, c: v[task // heads, j, task % heads // share, c],
-                            lambda i, c, x: T.buffer_store(o, x, [task // heads, s * STRIP + i, task % heads, c]),
-                            i * rows, first * COLUMNS, (last - first) * COLUMNS, c * out_columns,
-                        )
+                strips.scores(q, task, s, k_t, p, first, last)
+                strips.softmax(p, start, task // heads, s, first, last)
+                strips.weigh(p, v, task, s, o, first, last)
 
     return named(func, name)
 
@@ -74,53 +51,23 @@ def attention_grad(name: str, b: int, t: int, heads: int, kv_heads: int, width: 
     do [B,T,H,d] · q [B,T,H,d] · k [B,T,KV,d] · v [B,T,KV,d] · start [B,T] i32  →  dq, dk, dv [B,T,H,d]
     dk and dv stand per query head; sum_heads brings them to KV heads.
     """
-    share = heads // kv_heads
-    rows, out_columns = largest_divisor(STRIP, isa.tile_rows), largest_divisor(width, isa.tile_columns, isa.lanes)
-    score_tile = register_tile(rows, min(isa.tile_columns, COLUMNS), isa.lanes)
-    output_tile = register_tile(rows, out_columns, isa.lanes)
-    softmax = _strip_softmax(width**-0.5, isa.lanes)
-    score_gradient = _strip_score_gradient(width**-0.5, isa.lanes)
-
-    @T.inline
-    def scores(x, task, s, packed, strip, first, last):
-        for jo in range((last - first) * (COLUMNS // isa.tile_columns)):
-            for i in range(STRIP // rows):
-                score_tile(
-                    lambda i, c: x[task // heads, s * STRIP + i, task % heads, c], lambda c, j: packed[c, j],
-                    lambda i, j, value: T.buffer_store(strip, value, [i, j]),
-                    i * rows, 0, width, first * COLUMNS + jo * isa.tile_columns,
-                )
-
-    @T.inline
-    def scatter(strip, x, task, s, out, first, last):
-        """out[j] += Σ over the strip's rows i of strip[i, j] · x[i]"""
-        for j in range((last - first) * (COLUMNS // rows)):
-            for c in range(width // out_columns):
-                output_tile(
-                    lambda j, i: strip[i, j], lambda i, c: x[task // heads, s * STRIP + i, task % heads, c],
-                    lambda j, c, value: T.buffer_store(
-                        out, out[task // heads, j, task % heads, c] + value, [task // heads, j, task % heads, c]
-                    ),
-                    first * COLUMNS + j * rows, 0, STRIP, c * out_columns,
-                )
+    strips = Strips(t, heads, kv_heads, width, isa)
 
     @T.prim_func
     def func(
         do: T.Buffer((b, t, heads, width), "float32"), q: T.Buffer((b, t, heads, width), "float32"),
         k: T.Buffer((b, t, kv_heads, width), "float32"), v: T.Buffer((b, t, kv_heads, width), "float32"),
-        start: T.Buffer((b, t), "int32"),
-        dq: T.Buffer((b, t, heads, width), "float32"), dk: T.Buffer((b, t, heads, width), "float32"),
-        dv: T.Buffer((b, t, heads, width), "float32"),
+        start: T.Buffer((b, t), "int32"), dq: T.Buffer((b, t, heads, width), "float32"),
+        dk: T.Buffer((b, t, heads, width), "float32"), dv: T.Buffer((b, t, heads, width), "float32"),
     ):
         for task in T.parallel(b * heads):
             k_t = T.alloc_buffer((width, t), "float32", scope="local")
             v_t = T.alloc_buffer((width, t), "float32", scope="local")
             p = T.alloc_buffer((STRIP, t), "float32", scope="local")
             ds = T.alloc_buffer((STRIP, t), "float32", scope="local")
+            strips.transpose(k, task, k_t)
+            strips.transpose(v, task, v_t)
             for j in range(t):
-                for c in range(width):
-                    k_t[c, j] = k[task // heads, j, task % heads // share, c]
-                    v_t[c, j] = v[task // heads, j, task % heads // share, c]
                 for c in T.vectorized(width):
                     dk[task // heads, j, task % heads, c] = T.float32(0)
                 for c in T.vectorized(width):
@@ -128,86 +75,15 @@ def attention_grad(name: str, b: int, t: int, heads: int, kv_heads: int, width: 
             for s in range(t // STRIP):
                 first = T.meta_var(start[task // heads, s * STRIP] // COLUMNS)
                 last = T.meta_var((s * STRIP + STRIP + COLUMNS - 1) // COLUMNS)
-                scores(q, task, s, k_t, p, first, last)
-                softmax(p, start, task // heads, s, first, last)
-                scores(do, task, s, v_t, ds, first, last)
-                scatter(p, do, task, s, dv, first, last)
-                score_gradient(p, ds, first, last)
-                scatter(ds, q, task, s, dk, first, last)
-                for i in range(STRIP // rows):
-                    for c in range(width // out_columns):
-                        output_tile(
-                            lambda i, j: ds[i, j], lambda j, c: k[task // heads, j, task % heads // share, c],
-                            lambda i, c, x: T.buffer_store(dq, x, [task // heads, s * STRIP + i, task % heads, c]),
-                            i * rows, first * COLUMNS, (last - first) * COLUMNS, c * out_columns,
-                        )
+                strips.scores(q, task, s, k_t, p, first, last)
+                strips.softmax(p, start, task // heads, s, first, last)
+                strips.scores(do, task, s, v_t, ds, first, last)
+                strips.scatter(p, do, task, s, dv, first, last)
+                strips.score_gradient(p, ds, first, last)
+                strips.scatter(ds, q, task, s, dk, first, last)
+                strips.weigh(ds, k, task, s, dq, first, last)
 
     return named(func, name)
-
-
-def _strip_softmax(scale: float, lanes: int):
-    """Inline piece softmax(p, start, b, s, first, last): rows of raw scores become weights that sum to 1; hidden columns become 0."""
-
-    @T.inline
-    def softmax(p, start, b, s, first, last):
-        for i in range(STRIP):
-            top = T.alloc_buffer((lanes,), "float32", scope="local")
-            total = T.alloc_buffer((lanes,), "float32", scope="local")
-            for e in T.vectorized(lanes):
-                top[e] = T.float32(MASKED)
-            for jv in range((last - first) * (COLUMNS // lanes)):
-                for e in T.vectorized(lanes):
-                    p[i, first * COLUMNS + jv * lanes + e] = T.Select(
-                        T.And(first * COLUMNS + jv * lanes + e >= start[b, s * STRIP + i], first * COLUMNS + jv * lanes + e <= s * STRIP + i),
-                        p[i, first * COLUMNS + jv * lanes + e] * T.float32(scale),
-                        T.float32(MASKED),
-                    )
-                for e in T.vectorized(lanes):
-                    top[e] = T.max(top[e], p[i, first * COLUMNS + jv * lanes + e])
-            for e in T.unroll(lanes - 1):
-                top[0] = T.max(top[0], top[e + 1])
-            for e in T.vectorized(lanes):
-                total[e] = T.float32(0)
-            for jv in range((last - first) * (COLUMNS // lanes)):
-                for e in T.vectorized(lanes):
-                    p[i, first * COLUMNS + jv * lanes + e] = T.Select(
-                        p[i, first * COLUMNS + jv * lanes + e] > T.float32(0.5 * MASKED),
-                        exp(p[i, first * COLUMNS + jv * lanes + e] - top[0]),
-                        T.float32(0),
-                    )
-                for e in T.vectorized(lanes):
-                    total[e] += p[i, first * COLUMNS + jv * lanes + e]
-            for e in T.unroll(lanes - 1):
-                total[0] += total[e + 1]
-            total[0] = T.float32(1) / total[0]
-            for jv in range((last - first) * (COLUMNS // lanes)):
-                for e in T.vectorized(lanes):
-                    p[i, first * COLUMNS + jv * lanes + e] *= total[0]
-
-    return softmax
-
-
-def _strip_score_gradient(scale: float, lanes: int):
-    """Inline piece score_gradient(p, ds, first, last): ds, holding dP, becomes p ∘ (dP − Σ p ∘ dP) · scale."""
-
-    @T.inline
-    def score_gradient(p, ds, first, last):
-        for i in range(STRIP):
-            total = T.alloc_buffer((lanes,), "float32", scope="local")
-            for e in T.vectorized(lanes):
-                total[e] = T.float32(0)
-            for jv in range((last - first) * (COLUMNS // lanes)):
-                for e in T.vectorized(lanes):
-                    total[e] += p[i, first * COLUMNS + jv * lanes + e] * ds[i, first * COLUMNS + jv * lanes + e]
-            for e in T.unroll(lanes - 1):
-                total[0] += total[e + 1]
-            for jv in range((last - first) * (COLUMNS // lanes)):
-                for e in T.vectorized(lanes):
-                    ds[i, first * COLUMNS + jv * lanes + e] = (
-                        p[i, first * COLUMNS + jv * lanes + e] * (ds[i, first * COLUMNS + jv * lanes + e] - total[0]) * T.float32(scale)
-                    )
-
-    return score_gradient
 
 
 def decode_attention(name: str, context: int, heads: int, kv_heads: int, width: int):

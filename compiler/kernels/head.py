@@ -25,8 +25,7 @@ def softmax_loss(name: str, c: int, v: int, isa: Isa):
 
     @T.prim_func
     def func(
-        logits: T.Buffer((c, v), "float32"), targets: T.Buffer((c,), "int32"), scale: T.Buffer((1,), "float32"),
-        loss: T.Buffer((c,), "float32"),
+        logits: T.Buffer((c, v), "float32"), targets: T.Buffer((c,), "int32"), scale: T.Buffer((1,), "float32"), loss: T.Buffer((c,), "float32")
     ):
         for i in T.parallel(c):
             top = T.alloc_buffer((lanes,), "float32", scope="local")

@@ -20,28 +20,7 @@ def register_tile(rows: int, columns: int, lanes: int, steps: int = 1) -> Callab
     result does not depend on how tiles are spread over threads.
     """
 
-    @T.inline
-    def one_step(acc, a, b, i0, r0, length, j0):
-        for r in range(length):
-            for i in T.unroll(rows):
-                for jv in T.unroll(columns // lanes):
-                    for j in T.vectorized(lanes):
-                        acc[i, jv * lanes + j] += a(i0 + i, r0 + r) * b(r0 + r, j0 + jv * lanes + j)
-
-    @T.inline
-    def several_steps(acc, a, b, i0, r0, length, j0):
-        ahead = T.alloc_buffer((rows, steps), "float32", scope="local")
-        for r in range(length // steps):
-            for i in T.unroll(rows):
-                for s in T.vectorized(steps):
-                    ahead[i, s] = a(i0 + i, r0 + r * steps + s)
-            for s in T.unroll(steps):
-                for i in T.unroll(rows):
-                    for jv in T.unroll(columns // lanes):
-                        for j in T.vectorized(lanes):
-                            acc[i, jv * lanes + j] += ahead[i, s] * b(r0 + r * steps + s, j0 + jv * lanes + j)
-
-    advance = one_step if steps == 1 else several_steps
+    advance = _one_step(rows, columns, lanes) if steps == 1 else _several_steps(rows, columns, lanes, steps)
 
     @T.inline
     def tile(a, b, put, i0, r0, length, j0):
@@ -57,6 +36,39 @@ def register_tile(rows: int, columns: int, lanes: int, steps: int = 1) -> Callab
                     put(i0 + i, j0 + jv * lanes + j, acc[i, jv * lanes + j])
 
     return tile
+
+
+def _one_step(rows: int, columns: int, lanes: int) -> Callable:
+    """Inline piece: one r after the other."""
+
+    @T.inline
+    def advance(acc, a, b, i0, r0, length, j0):
+        for r in range(length):
+            for i in T.unroll(rows):
+                for jv in T.unroll(columns // lanes):
+                    for j in T.vectorized(lanes):
+                        acc[i, jv * lanes + j] += a(i0 + i, r0 + r) * b(r0 + r, j0 + jv * lanes + j)
+
+    return advance
+
+
+def _several_steps(rows: int, columns: int, lanes: int, steps: int) -> Callable:
+    """Inline piece: `steps` values of each row of `a` are loaded at once, then used one after the other."""
+
+    @T.inline
+    def advance(acc, a, b, i0, r0, length, j0):
+        ahead = T.alloc_buffer((rows, steps), "float32", scope="local")
+        for r in range(length // steps):
+            for i in T.unroll(rows):
+                for s in T.vectorized(steps):
+                    ahead[i, s] = a(i0 + i, r0 + r * steps + s)
+            for s in T.unroll(steps):
+                for i in T.unroll(rows):
+                    for jv in T.unroll(columns // lanes):
+                        for j in T.vectorized(lanes):
+                            acc[i, jv * lanes + j] += ahead[i, s] * b(r0 + r * steps + s, j0 + jv * lanes + j)
+
+    return advance
 
 
 def named(func: tvm.tirx.PrimFunc, name: str) -> tvm.tirx.PrimFunc:
