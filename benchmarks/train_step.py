@@ -67,7 +67,7 @@ def in_own_process(side: str, options: argparse.Namespace) -> dict:
     words = ["--side", side, "--folder", str(options.folder), "--tokens", str(options.tokens), "--threads", str(options.threads)]
     threads = {name: str(options.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
     command = [sys.executable, __file__, *words, *(["--checkpointing"] if options.checkpointing else [])]
-    result = subprocess.run(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **threads, "HF_HUB_OFFLINE": "1"})
+    result = subprocess.run(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **threads, "HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1"})
     if result.returncode:
         raise SystemExit(f"{side} failed with exit code {result.returncode}")
     return json.loads(result.stdout.splitlines()[-1])
@@ -77,7 +77,7 @@ def prepare(options: argparse.Namespace) -> None:
     """The bundle for us and the checkpoint for PyTorch, each made in a process of its own so that this one stays small."""
     say("compiling the bundle and dequantizing the weights")
     recipe = [
-        "scenario=customer_service", "model=smollm2_135m", "device=host", "train.adapter=lora", "quantization=q8_0", f"train.rank={RANK}",
+        "scenario=customer_service", "model=smollm2_135m", "device=host", "train.adapter=lora", "quantization=exact", f"train.rank={RANK}",
         f"train.scale={SCALE}", f"train.buckets=[1x{options.tokens}]", f"scenario.window_tokens={options.tokens}", f"out={options.folder / 'bundle'}",
     ]  # fmt: skip
     compiled = subprocess.run([sys.executable, "-m", "mobilefinetuner.compiler.cli", "compile", *recipe], stdout=subprocess.DEVNULL)
@@ -85,12 +85,15 @@ def prepare(options: argparse.Namespace) -> None:
         raise SystemExit(compiled.returncode)
     dequantize = (
         "import sys, torch, transformers; from pathlib import Path; source, out = map(Path, sys.argv[1:])\n"
-        "model = transformers.AutoModelForCausalLM.from_pretrained(str(source.parent), gguf_file=source.name, dtype=torch.float32)\n"
-        "model.save_pretrained(out)"
+        "gguf = {'pretrained_model_name_or_path': str(source.parent), 'gguf_file': source.name}\n"
+        "loaded = transformers.AutoModelForCausalLM.from_pretrained(**gguf, dtype=torch.float32)\n"
+        "plain = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.from_pretrained(**gguf), dtype=torch.float32)\n"
+        "plain.load_state_dict(loaded.state_dict())\n"  # what comes from a GGUF calls itself quantized and refuses to be saved
+        "plain.save_pretrained(out)"
     )
     command = [sys.executable, "-c", dequantize, str(options.folder / "bundle" / "model.gguf"), str(options.folder / "fp32")]
-    if subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode:
-        raise SystemExit("PyTorch's side needs: pip install 'mobilefinetuner[oracle]' gguf")
+    if subprocess.run(command, stdout=subprocess.DEVNULL, env={**os.environ, "TQDM_DISABLE": "1"}).returncode:
+        raise SystemExit("PyTorch's side needs: pip install 'mobilefinetuner[compile,oracle]'")
 
 
 def token_ids(tokens: int) -> list[int]:
