@@ -77,7 +77,7 @@ class CacheWriter:
     def finish(self, path: Path, header: Mapping[str, Any], heldout_override: set[int] | None) -> None:
         """Write the file. `heldout_override`: the records held out, in place of what `add` was told; None: as told."""
         lengths = {name: spool.tell() for name, spool in self._spools.items()}
-        head = json.dumps({**header, "sections": lengths}, ensure_ascii=False, sort_keys=True).encode()
+        head = json.dumps({**header, "sections": lengths}, ensure_ascii=False, sort_keys=True).encode("utf-8", "surrogatepass")
         digest = hashlib.sha256()
         make_directory(path.parent)
         expected = len(head) + sum(lengths.values()) + (len(SECTIONS) + 1) * _ALIGN_BYTES + _DIGEST_BYTES

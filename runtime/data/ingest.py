@@ -145,7 +145,9 @@ def _accept(report: IngestReport, max_drop_share: float) -> None:
 def _stop_words(report: IngestReport) -> str:
     reason, count = report.dropped.most_common(1)[0]
     words = {"duplicate": "are duplicates", "near_duplicate": "are near duplicates"}.get(reason, f"were dropped as {reason.replace('_', ' ')}")
-    return f"{count:,} of its {report.records:,} dialogues {words}"
+    example = next(iter(report.examples.get(reason, ())), None)
+    broken = f", for instance line {example['line']}: {example['detail']}" if example and reason.startswith(("bad_", "unknown_", "undecodable")) else ""
+    return f"{count:,} of its {report.records:,} dialogues {words}{broken}"
 
 
 def _names(report: IngestReport) -> str:

@@ -156,10 +156,6 @@ class Reading:
             if source.named:
                 raise
             yield Quarantined(source.name, 0, "unreadable_file", str(error), "")
-        except OSError as error:
-            if source.named:
-                raise source.unreadable(error) from None
-            yield Quarantined(source.name, 0, "unreadable_file", str(source.unreadable(error)), "")
 
     def _speech(self, lines: Iterator[ChatLine | Quarantined]) -> Iterator[ChatLine | Quarantined]:
         """Only what people said goes on; the rest is counted."""

@@ -51,9 +51,9 @@ class Source:
         """A fresh stream of the file's bytes. UserError when it cannot be opened."""
         try:
             if self.member is None:
-                return _Followed(open(self.path, "rb", buffering=0), self.progress)
+                return _Followed(open(self.path, "rb", buffering=0), self)
             archive = zipfile.ZipFile(self.path)
-            return _Followed(_Member(archive, archive.open(self.member)), self.progress)
+            return _Followed(_Member(archive, archive.open(self.member)), self)
         except _ARCHIVE_ERRORS as error:
             raise self.unreadable(error) from None
 
@@ -66,11 +66,8 @@ class Source:
         """Digest of the whole content, streamed."""
         digest = hashlib.sha256()
         with self.open() as stream:
-            try:
-                while chunk := stream.read(_HASH_CHUNK_BYTES):
-                    digest.update(chunk)
-            except (*_ARCHIVE_ERRORS, ValueError) as error:
-                raise self.unreadable(error) from None
+            while chunk := stream.read(_HASH_CHUNK_BYTES):
+                digest.update(chunk)
         return digest.hexdigest()
 
 
@@ -82,15 +79,18 @@ class Progress:
 
 
 class _Followed(io.BufferedReader):
-    """A stream that tells how far it is; read in large pieces, so the telling costs nothing."""
+    """A stream that tells how far it is, and names its source when it breaks; read in large pieces, so that costs nothing."""
 
-    def __init__(self, raw: io.RawIOBase, progress: Progress) -> None:
+    def __init__(self, raw: io.RawIOBase, source: Source) -> None:
         super().__init__(raw, _HASH_CHUNK_BYTES)
-        self._progress, progress.n_bytes = progress, 0
+        self._source, source.progress.n_bytes = source, 0
 
     def read(self, size: int | None = -1, /) -> bytes:
-        data = super().read(size)
-        self._progress.n_bytes += len(data)
+        try:
+            data = super().read(size)
+        except OSError as error:
+            raise self._source.unreadable(error) from None
+        self._source.progress.n_bytes += len(data)
         return data
 
 

@@ -148,6 +148,30 @@ def test_data_that_cannot_be_used_ends_in_one_sentence_and_writes_nothing(tmp_pa
     assert sorted(entry.name for entry in tmp_path.iterdir()) == [name]
 
 
+def test_half_surrogates_in_texts_and_file_names_are_no_obstacle(tmp_path: Path) -> None:
+    path = tmp_path / "b\udcffad.jsonl"
+    path.write_bytes(b'{"messages": [{"role": "user", "content": "\\ud83d"}, {"role": "assistant", "content": "x"}]}\n' + json.dumps(row("Why?", "So.")).encode())
+    report = take_in(path, tmp_path / "cache")
+    assert dict(report.dropped) == {"broken_unicode": 1}
+    assert cache_of(report).provenance(0)[1] == 2 and take_in(path, tmp_path / "cache").reused
+
+
+def test_rows_of_an_unknown_form_are_refused_with_their_keys(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="2 of its 2 dialogues were dropped as bad row, for instance line 1: has not keys of any known form, but foo"):
+        take_in(jsonl(tmp_path / "a.jsonl", {"foo": 1}, {"foo": 2}), tmp_path / "cache", max_drop_share=None)
+
+
+def test_damaged_archive_is_blamed_on_the_archive_and_not_on_the_storage(tmp_path: Path) -> None:
+    path = tmp_path / "x.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.jsonl", "".join(json.dumps(row(f"Question {n}?", f"Answer {n}.")) + "\n" for n in range(500)))
+    data = bytearray(path.read_bytes())
+    data[100:140] = b"\xaa" * 40
+    path.write_bytes(data)
+    with pytest.raises(UserError, match=r"x.zip!a.jsonl: cannot be read"):
+        take_in(path, tmp_path / "cache")
+
+
 def test_stray_file_in_a_folder_is_reported_and_the_others_are_read(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
