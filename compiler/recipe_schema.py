@@ -256,8 +256,9 @@ class QuantizationRecipe(Checked):
 
     base: Literal["keep"] = "keep"
     """keep: the base weights stay in the blocks their GGUF has"""
-    merge: Literal["fold", "q8_0"] = "fold"
-    """fold: a grouped adapter goes into the blocks' minima, same size; q8_0: tensors with a lora adapter become Q8_0"""
+    merge: Literal["fold", "exact", "mount"] = "fold"
+    """fold: a grouped adapter goes into the blocks' minima, same size; exact: tensors with a lora adapter become Q8_0;
+    mount: either kind is kept beside the weights, which stay as they are"""
 
 
 @dataclass(frozen=True)
@@ -284,10 +285,10 @@ class Recipe(Checked):
             found = f"{self.scenario.window_tokens} is more than the longest bucket holds"
             problems.append(UserError("scenario.window_tokens", found, f"at most {longest}",
                                       f"train.buckets=[{','.join(self.train.buckets)},1x{self.scenario.window_tokens}]"))  # fmt: skip
-        wanted = {"grouped": "fold", "lora": "q8_0"}[self.train.adapter]
-        if self.quantization.merge != wanted:
+        wanted = {"grouped": "fold", "lora": "exact"}[self.train.adapter]
+        if self.quantization.merge not in (wanted, "mount"):
             found = f"{self.quantization.merge} cannot merge a {self.train.adapter} adapter"
-            problems.append(UserError("quantization.merge", found, wanted, f"quantization={wanted}"))
+            problems.append(UserError("quantization.merge", found, f"{wanted}, mount", f"quantization={wanted}"))
         return problems
 
     @property

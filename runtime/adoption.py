@@ -7,24 +7,20 @@ Its base cannot be proved to be ours from the files alone: names and shapes must
 
 from __future__ import annotations
 
-import datetime
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import __version__
 from .adapter_tensors import AdapterTensors
-from .durable import canonical_json
 from .errors import UserError
 from .gguf_file import GgufFile
 from .gguf_lora import read_gguf_lora
 from .merge import check_adapter_fits, merged_types
+from .merge_policies import new_block
 from .peft_folder import CONFIG_NAME, read_peft_folder
 from .plan import PROJECTIONS, Plan, signature_of
 from .session import Session
 from .tune import yardstick_of
 from .verification import Judgement, judge, measure
-from .version_block import VersionBlock
 from .versions import BASE, Version
 
 UNKNOWN_DATA = "imported"
@@ -57,13 +53,13 @@ def adopt(session: Session, path: Path) -> Adopted:
     check_adapter_fits(session.base, adapter)
     require_kernels(session.plan, session.base, adapter)
     session.say(f"merging a {adapter.kind} adapter of {len(adapter.pairs)} tensors")
-    version, report = session.versions.add(session.base, adapter, _block(session), dict(session.bundle.recipe))
+    version, report = session.versions.add(session.base, adapter, new_block(session.bundle, BASE, UNKNOWN_DATA, 0), dict(session.bundle.recipe))
     session.audit.append("imported", version=version.id, adapter=version.adapter_digest, rounding_loss=report.rounding_loss)
     yardstick = yardstick_of(session, ())
     session.say("measuring the base")
-    before = measure(session, session.base, yardstick, session.say)
+    before = measure(session, session.open_version(BASE), yardstick, session.say)
     session.say(f"measuring {version.id}")
-    judgement = judge(before, measure(session, GgufFile.open(session.versions.model_path(version.id)), yardstick, session.say), None)
+    judgement = judge(before, measure(session, session.versions.open(version.id), yardstick, session.say), None)
     version = session.versions.judge(version.id, judgement.verdict, judgement.reasons, judgement.scores())
     session.audit.append("verified", version=version.id, verdict=judgement.verdict, **judgement.scores())
     promoted = judgement.verdict != "keep"
@@ -80,13 +76,4 @@ def require_kernels(plan: Plan, base: GgufFile, adapter: AdapterTensors) -> None
         signature = signature_of({name: types[f"blk.{layer}.{name}.weight"] for name in PROJECTIONS})
         if signature not in plan.signatures:
             raise UserError("import", f"merging makes layer {layer}'s weights {signature}, for which this bundle has no kernels",
-                            ", ".join(plan.signatures), "compile a bundle with train.adapter=lora quantization=q8_0")  # fmt: skip
-
-
-def _block(session: Session) -> VersionBlock:
-    bundle = session.bundle
-    now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return VersionBlock(
-        id="", parent=BASE, base_id=bundle.bundle_id, base_sha256=bundle.files["model.gguf"].sha256, data_fingerprint=UNKNOWN_DATA, steps=0,
-        recipe_sha256=hashlib.sha256(canonical_json(bundle.recipe)).hexdigest(), created_utc=now, tool=f"mobilefinetuner {__version__}",
-    )  # fmt: skip
+                            ", ".join(plan.signatures), "compile a bundle with train.adapter=lora quantization=exact")  # fmt: skip

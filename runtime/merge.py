@@ -78,7 +78,7 @@ def merge_version(base: GgufFile, adapter: AdapterTensors, block: VersionBlock, 
     tensors = [_merged_source(base, name, adapter, type_name, tally) for name, type_name in merged_types(base, adapter).items()]
     lifted = any(tensor.type_name != base.tensors[tensor.name].type_name for tensor in tensors)
     block = replace(block, adapter_kind=adapter.kind, adapter_scale=adapter.scale, adapter_digest=adapter.digest(),
-                    policy="fold" if adapter.kind == "grouped" else "lift")
+                    policy="fold" if adapter.kind == "grouped" else "exact")
     changed = {FILE_TYPE_KEY: Field("u32", FILE_TYPE_MOSTLY_Q8_0)} if lifted and FILE_TYPE_KEY in base.fields else {}
     fields = fields_with_block(base, changed, block, tensors)
     head_bytes = len(encode_header(fields, tensors, base.alignment))
@@ -96,8 +96,8 @@ def merge_version(base: GgufFile, adapter: AdapterTensors, block: VersionBlock, 
         payload_sha256=block.payload_sha256, sha256=file.sha256)
 
 
-def check_adapter_fits(base: GgufFile, adapter: AdapterTensors) -> None:
-    """Every tensor of the adapter is in the base, has its shape, and a type that can take the update."""
+def check_adapter_fits(base: GgufFile, adapter: AdapterTensors, to_merge: bool = True) -> None:
+    """Every tensor of the adapter is in the base and has its shape; to be merged, also a type that can take the update."""
     allowed = blocks.FOLDABLE_TYPES if adapter.kind == "grouped" else blocks.DEQUANTIZABLE_TYPES
     for name in adapter.pairs:
         if name not in base.tensors:
@@ -106,7 +106,7 @@ def check_adapter_fits(base: GgufFile, adapter: AdapterTensors) -> None:
         if info.shape != adapter.weight_shape(name):
             raise UserError("adapter", f"{name} is {adapter.weight_shape(name)} there and {info.shape} in {base.path.name}",
                             remedy="use the base it was trained on")
-        if info.type_name not in allowed:
+        if to_merge and info.type_name not in allowed:
             raise UserError(str(base.path), f"{name} is {info.type_name}, into which a {adapter.kind} adapter cannot be merged", ", ".join(allowed),
                             "compile the bundle again: the compiler brings a base to a foldable type")
 

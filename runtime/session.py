@@ -17,6 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from .adapter_tensors import AdapterTensors
 from .audit import AuditLog
 from .bundle import Bundle
 from .chat_format import ChatFormat
@@ -120,6 +121,6 @@ class Session:
         system = self.scenario.system_prompt or None
         return self.chat.encode(self.tokenizer, messages, default_system=system, add_generation_prompt=True).token_ids.tolist()
 
-    def engine(self, weights: GgufFile) -> Engine:
-        """These weights, ready to compute with the session's threads."""
-        return Engine(self.plan, self.bundle.path("kernels.so"), weights, self.threads)
+    def engine(self, weights: GgufFile, adapter: AdapterTensors | None = None) -> Engine:
+        """These weights, ready to compute with the session's threads; with the adapter mounted beside them when there is one."""
+        return Engine(self.plan, self.bundle.path("kernels.so"), weights, self.threads, adapter)

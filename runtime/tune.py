@@ -8,29 +8,25 @@ The old version stays current until the new file has been measured and was found
 from __future__ import annotations
 
 import contextlib
-import datetime
-import hashlib
 import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from . import __version__, ability, checkpoint
-from .adapter import tensors_of
+from . import ability, checkpoint
+from .adapter import load_into, tensors_of
 from .adapter_tensors import AdapterTensors
-from .bundle import canonical_json
 from .data.cache import TrainingCache
 from .errors import MftError, UserError
 from .evaluation import load_cases
-from .gguf_file import GgufFile
 from .memory import available_bytes, choose_bucket, peak_bytes, peak_rss_bytes
+from .merge_policies import Made, Policy, make_version, new_block
 from .packing import Tokens, pack
 from .progress import StepLine
 from .session import Session
 from .train_settings import Course, TrainSettings
 from .trainer import RunRecord, Trainer
-from .version_block import VersionBlock
 from .verification import Judgement, Scores, Yardstick, judge, measure
 from .versions import OpenedVersion, Version
 
@@ -88,15 +84,25 @@ def tune(session: Session, cache: TrainingCache, request: TuneRequest) -> TuneRe
     yardstick = yardstick_of(session, cache.samples("heldout"))
     parent = session.open_version(request.parent)
     trained = _train(session, parent, cache, request)
-    session.say("merging into a new weight file")
-    block = _block(session, parent.id, cache, trained.record)
-    version, report = session.versions.add(parent.model, trained.adapter, block, dict(session.bundle.recipe))
-    session.audit.append("merged", version=version.id, bytes=version.model_bytes, adapter=version.adapter_digest, rounding_loss=report.rounding_loss)
-    judgement = _verify(session, parent, version, yardstick, trained.mounted_loss)
+    made = _make_version(session, parent, cache, trained)
+    version = made.version
+    judgement = _verify(session, parent, made, trained, yardstick)
     promoted = _decide(session, version, judgement)
     checkpoint.discard(session.workspace.runs_dir / RUN_FOLDER)
     model_path = str(session.versions.model_path(version.id))
     return TuneResult(version, promoted, judgement, trained.mounted_loss, trained.record, trained.plan_bytes, model_path)
+
+
+def _make_version(session: Session, parent: OpenedVersion, cache: TrainingCache, trained: Trained) -> Made:
+    policy: Policy = session.bundle.recipe["quantization"]["merge"]
+    session.say("mounting the adapter" if policy == "mount" else "merging into a new weight file")
+    block = new_block(session.bundle, parent.id, cache.fingerprint, trained.record.step)
+    made = make_version(session.versions, policy, parent, trained.adapter, block, dict(session.bundle.recipe))
+    version = made.version
+    facts = {} if made.report is None else {"rounding_loss": made.report.rounding_loss}
+    session.audit.append("mounted" if made.report is None else "merged", version=version.id, policy=policy, bytes=version.model_bytes,
+                         adapter=version.adapter_digest, **facts)  # fmt: skip
+    return made
 
 
 def _train(session: Session, parent: OpenedVersion, cache: TrainingCache, request: TuneRequest) -> Trained:
@@ -112,7 +118,7 @@ def _train(session: Session, parent: OpenedVersion, cache: TrainingCache, reques
     with session.engine(weights) as engine:
         folder = session.workspace.runs_dir / RUN_FOLDER
         trainer = Trainer(engine, bucket, samples, course, folder, _identity(session, parent, cache, course))
-        _begin(session, trainer, request.resume)
+        _begin(session, trainer, parent, request.resume)
         record = _run(session, trainer)
         mounted_loss = _mounted_loss(trainer, heldout) if len(heldout) else None
         return Trained(record, tensors_of(session.plan.adapter, trainer.parameters), mounted_loss, plan_bytes)
@@ -134,12 +140,15 @@ def _identity(session: Session, parent: OpenedVersion, cache: TrainingCache, cou
     }  # fmt: skip
 
 
-def _begin(session: Session, trainer: Trainer, resume: bool) -> None:
+def _begin(session: Session, trainer: Trainer, parent: OpenedVersion, resume: bool) -> None:
+    """Start values are drawn, or those of the adapter that the parent has mounted: it is trained on."""
     if resume:
         session.notices(trainer.resume())
         session.say(f"going on after step {trainer.record.step}")
     else:
         trainer.begin()
+        if parent.adapter is not None:
+            load_into(session.plan.adapter, trainer.parameters, parent.adapter)
     session.audit.append("training", **trainer.identity, from_step=trainer.record.step)
 
 
@@ -182,16 +191,6 @@ def _mounted_loss(trainer: Trainer, heldout: Sequence[Tokens]) -> float:
     return sum(runner.score(batch) for batch in batches) / sum(batch.labels for batch in batches)
 
 
-def _block(session: Session, parent: str, cache: TrainingCache, record: RunRecord) -> VersionBlock:
-    manifest = session.bundle
-    recipe_sha256 = hashlib.sha256(canonical_json(manifest.recipe)).hexdigest()
-    now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return VersionBlock(
-        id="", parent=parent, base_id=manifest.bundle_id, base_sha256=manifest.files["model.gguf"].sha256, data_fingerprint=cache.fingerprint,
-        steps=record.step, recipe_sha256=recipe_sha256, created_utc=now, tool=f"mobilefinetuner {__version__}",
-    )  # fmt: skip
-
-
 def yardstick_of(session: Session, heldout: Sequence[Tokens]) -> Yardstick:
     """The held-out samples, the bundle's probes, and its test conversations as far as they leave room for an answer."""
     files = session.bundle.files
@@ -203,12 +202,16 @@ def yardstick_of(session: Session, heldout: Sequence[Tokens]) -> Yardstick:
     return Yardstick(heldout, fitting, probes)
 
 
-def _verify(session: Session, parent: OpenedVersion, version: Version, yardstick: Yardstick, mounted_loss: float | None) -> Judgement:
+def _verify(session: Session, parent: OpenedVersion, made: Made, trained: Trained, yardstick: Yardstick) -> Judgement:
     session.say(f"measuring {parent.id}")
-    before: Scores = measure(session, parent.model, yardstick, session.say)
-    session.say(f"measuring {version.id}")
-    after = measure(session, GgufFile.open(session.versions.model_path(version.id)), yardstick, session.say)
-    return judge(before, after, mounted_loss)
+    before: Scores = measure(session, parent, yardstick, session.say)
+    session.say(f"measuring {made.version.id}")
+    after = measure(session, made.opened, yardstick, session.say)
+    if made.report is None:
+        return judge(before, after, None)
+    session.say("measuring the adapter before the merge")
+    mounted = OpenedVersion(parent.id, parent.model, (), trained.adapter)
+    return judge(before, after, measure(session, mounted, replace(yardstick, probes=()), session.say))
 
 
 def _decide(session: Session, version: Version, judgement: Judgement) -> bool:

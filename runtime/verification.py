@@ -16,10 +16,10 @@ from . import ability
 from .decode import Decoder
 from .evaluation import Answer, EvalCase, answer_cases, entity_recall
 from .forward import ForwardSet
-from .gguf_file import GgufFile
 from .message import Message
 from .packing import Tokens
 from .session import Session
+from .versions import OpenedVersion
 
 MERGE_TOLERANCE = 0.01
 """relative rise of the held-out loss from mounted adapter to merged file that counts as nothing lost"""
@@ -83,9 +83,9 @@ class Yardstick:
     probes: tuple[ability.Probe, ...]
 
 
-def measure(session: Session, weights: GgufFile, yardstick: Yardstick, progress: Callable[[str], None]) -> Scores:
+def measure(session: Session, model: OpenedVersion, yardstick: Yardstick, progress: Callable[[str], None]) -> Scores:
     """Scores of one model; it is loaded for this and closed again."""
-    with session.engine(weights) as engine:
+    with session.engine(model.model, model.adapter) as engine:
         forwards = ForwardSet(engine)
         loss = mean_loss(forwards, yardstick.heldout) if yardstick.heldout else None
         progress(f"held-out loss {loss:.4f}" if loss is not None else "no held-out conversations")
@@ -107,10 +107,12 @@ def mean_loss(forwards: ForwardSet, samples: Sequence[Tokens]) -> float:
     return float(sum(part.sum(dtype="float64") for part in losses)) / labels
 
 
-def judge(before: Scores, after: Scores, mounted_loss: float | None) -> Judgement:
-    """Compare. mounted_loss: held-out loss with the adapter mounted, before the merge; None when it was not measured."""
+def judge(before: Scores, after: Scores, mounted: Scores | None) -> Judgement:
+    """Compare. mounted: the scores with the adapter beside the weights, before the merge; None when nothing was merged."""
     worse, doubts, good = [], [], []
-    _judge_loss(before, after, mounted_loss, worse, doubts, good)
+    _judge_loss(before, after, worse, doubts, good)
+    if mounted is not None:
+        _judge_merge(mounted, after, worse, good)
     if any(a.found or a.missed for a in after.answers):
         change = after.entity_recall - before.entity_recall
         text = f"entity recall {before.entity_recall:.2f} → {after.entity_recall:.2f}"
@@ -121,14 +123,26 @@ def judge(before: Scores, after: Scores, mounted_loss: float | None) -> Judgemen
     return Judgement(verdict, tuple([*worse, *doubts, *good]), before, after)
 
 
-def _judge_loss(before: Scores, after: Scores, mounted_loss: float | None, worse: list[str], doubts: list[str], good: list[str]) -> None:
+def _judge_loss(before: Scores, after: Scores, worse: list[str], doubts: list[str], good: list[str]) -> None:
     if after.heldout_loss is None or before.heldout_loss is None:
         doubts.append("too few conversations to hold some back: the loss on unseen text is unknown")
         return
     text = f"held-out perplexity {before.perplexity:.2f} → {after.perplexity:.2f}"
     (good if after.heldout_loss < before.heldout_loss else worse).append(text)
-    if mounted_loss is not None and after.heldout_loss > mounted_loss * (1 + MERGE_TOLERANCE):
-        worse.append(f"the merge lost what was learned: held-out loss {mounted_loss:.4f} mounted, {after.heldout_loss:.4f} merged")
+
+
+def _judge_merge(mounted: Scores, merged: Scores, worse: list[str], good: list[str]) -> None:
+    """What the merge took away of what the adapter had learned."""
+    found, lost = [], False
+    if mounted.heldout_loss is not None and merged.heldout_loss is not None:
+        found.append(f"held-out loss {mounted.heldout_loss:.4f} mounted, {merged.heldout_loss:.4f} merged")
+        lost = merged.heldout_loss > mounted.heldout_loss * (1 + MERGE_TOLERANCE)
+    if mounted.answers:
+        same = sum(a.text == b.text for a, b in zip(mounted.answers, merged.answers))
+        found.append(f"{same} of {len(mounted.answers)} answers unchanged")
+        lost = lost or merged.entity_recall < mounted.entity_recall - RECALL_TOLERANCE
+    if found:
+        (worse if lost else good).append(f"the merge {'lost' if lost else 'kept'} what was learned: {', '.join(found)}")
 
 
 def _judge_ability(before: Scores, after: Scores, worse: list[str], doubts: list[str], good: list[str]) -> None:

@@ -47,7 +47,7 @@ class VersionBlock:
     """effective: alpha/rank is divided out"""
     adapter_digest: str = ""
     policy: str = ""
-    """fold or lift: how the adapter went into the weights"""
+    """fold or exact: how the adapter went into the weights"""
     payload_sha256: str = NO_PAYLOAD
 
     def as_fields(self) -> dict[str, Field]:

@@ -31,7 +31,7 @@ def run(session: Session, options: argparse.Namespace) -> int:
     if options.json and options.prompt is None:
         raise UserError("--json", "needs --prompt", remedy="chat --json --prompt TEXT")
     opened = session.open_version(options.version)
-    with session.engine(opened.model) as engine:
+    with session.engine(opened.model, opened.adapter) as engine:
         talk = _Talk(session, Decoder(engine), options.max_tokens or session.scenario.decode_tokens, _pick(options))
         if options.prompt is None:
             return _converse(session, talk, opened.id)

@@ -26,9 +26,9 @@ def run(session: Session, options: argparse.Namespace) -> int:
     parent = session.open_version(record.parent)
     yardstick = yardstick_of(session, cache_of(session, record.data_fingerprint).samples("heldout"))
     session.say(f"measuring {parent.id}")
-    before = measure(session, parent.model, yardstick, session.say)
+    before = measure(session, parent, yardstick, session.say)
     session.say(f"measuring {opened.id}")
-    judgement = judge(before, measure(session, opened.model, yardstick, session.say), None)
+    judgement = judge(before, measure(session, opened, yardstick, session.say), None)
     document = {
         "version": opened.id, "parent": parent.id, "verdict": judgement.verdict, "reasons": list(judgement.reasons),
         "before": judgement.before.as_json(), "after": judgement.after.as_json(),

@@ -38,7 +38,7 @@ def own_tree(root: Path, **files: str) -> Path:
 def test_every_shipped_yaml_gives_a_recipe_and_its_header_says_how_to_run_it(shipped, tmp_path):
     group, name = shipped.parent.name, shipped.stem
     (tmp_path / "m.gguf").write_bytes(b"GGUF")
-    needed = {"gguf_file": ["model.source.path=m.gguf"], "q8_0": ["train.adapter=lora"]}
+    needed = {"gguf_file": ["model.source.path=m.gguf"], "exact": ["train.adapter=lora"]}
     recipe = load_recipe([f"{group}={name}", *needed.get(name, [])], cwd=tmp_path)
     assert isinstance(recipe, Recipe)
     header = (shipped_configs() / shipped).read_text(encoding="utf-8")
@@ -85,7 +85,7 @@ def test_a_learning_rate_means_the_same_in_every_spelling(typed, tmp_path):
         ("device.arch=riscv64", "x86_64, aarch64"), ("device.page_size_kib=5", "4, 16, 64"), ("device.threads=200", "at most"),
         ("device.features=[dotprod]", "avx2"), ("device.battery_slow_celsius=50", "below 44"), ("model.name=a/b", "letters"),
         ("model.source.sha256=abc", "64"), ("train.max_grad_norm=null", "number"), ("scenario.window_tokens=512", "at most 256"),
-        ("quantization.merge=exact", "fold, q8_0"), ("scenario.rules.duplicates=fuzzy", ""), ("scenario.rules.min_answer_chars=x", "whole"),
+        ("quantization.merge=lift", "fold, exact, mount"), ("scenario.rules.duplicates=fuzzy", ""), ("scenario.rules.min_answer_chars=x", "whole"),
     ],
     ids=lambda value: value if "=" in value else "",
 )  # fmt: skip
@@ -198,9 +198,11 @@ def test_an_alpha_of_zero_is_a_zero_scale_and_refused():
 
 
 def test_an_adapter_is_only_paired_with_a_merge_that_can_take_it():
-    assert problems_of("train.adapter=lora")["quantization.merge"].remedy == "quantization=q8_0"
-    assert problems_of("quantization=q8_0")["quantization.merge"].remedy == "quantization=fold"
-    assert load_recipe(["quantization=q8_0", "train.adapter=lora"]).quantization.merge == "q8_0"
+    assert problems_of("train.adapter=lora")["quantization.merge"].remedy == "quantization=exact"
+    assert problems_of("quantization=exact")["quantization.merge"].remedy == "quantization=fold"
+    assert load_recipe(["quantization=exact", "train.adapter=lora"]).quantization.merge == "exact"
+    for kind in ("grouped", "lora"):
+        assert load_recipe(["quantization=mount", f"train.adapter={kind}"]).quantization.merge == "mount"
 
 
 def test_code_for_a_cpu_whose_features_the_profile_does_not_list_is_refused():

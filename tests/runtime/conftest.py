@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "oracles"))
 
-KIND_OVERRIDES = {"grouped": ("quantization=fold",), "lora": ("quantization=q8_0",)}
+KIND_OVERRIDES = {"grouped": ("quantization=fold",), "lora": ("quantization=exact",)}
 
 
 @pytest.fixture(scope="session", params=KIND_OVERRIDES)

@@ -16,10 +16,10 @@ from tiny_bundle import TinySizes, compile_tiny_bundle, write_tiny_model
 TOLERANCE = 1e-4
 pytestmark = [pytest.mark.oracle, pytest.mark.slow]
 CASES = {
-    "a head of its own, lora on Q4_0": ({"tied": False, "projections": "Q4_0"}, ("train.adapter=lora", "quantization=q8_0", "train.rank=3")),
+    "a head of its own, lora on Q4_0": ({"tied": False, "projections": "Q4_0"}, ("train.adapter=lora", "quantization=exact", "train.rank=3")),
     "three heads on one key head, lora on Q8_0, two targets": (
         {"projections": "Q8_0", "embedding": "Q4_1", "head_dim": 32, "heads": 3, "kv_heads": 1, "d_model": 96},
-        ("train.adapter=lora", "quantization=q8_0", "train.targets=[attn_k,ffn_down]"),
+        ("train.adapter=lora", "quantization=exact", "train.targets=[attn_k,ffn_down]"),
     ),
     "heads wider than the model, grouped": ({"head_dim": 48, "heads": 4, "kv_heads": 2, "ffn": 96, "layers": 3}, ("train.rank=5", "train.scale=0.7")),
 }
