@@ -101,7 +101,7 @@ def bundle(tmp_path_factory) -> Path:
     from tiny_bundle import compile_tiny_bundle, write_tiny_model
 
     folder = tmp_path_factory.mktemp("probe")
-    return compile_tiny_bundle(folder / "bundle", write_tiny_model(folder / "tiny.gguf"), "train.buckets=[1x32]", "scenario.window_tokens=32")
+    return compile_tiny_bundle(folder / "bundle", write_tiny_model(folder / "tiny.gguf"), "train.buckets=[1x64]", "scenario.window_tokens=64")
 
 
 def test_probe_measures_this_machine_and_writes_a_profile_that_compiles(bundle, tmp_path, capsys):
