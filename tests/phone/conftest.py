@@ -67,3 +67,12 @@ def arm64() -> Arm64Root:
         if os.environ.get("MFT_REQUIRE_PHONE"):
             raise
         pytest.skip(f"the arm64 root cannot be made here: {error}")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A real model under qemu takes tens of minutes: only for those who ask for it."""
+    if "phone" in (config.option.markexpr or ""):
+        return
+    for item in items:
+        if item.get_closest_marker("phone"):
+            item.add_marker(pytest.mark.skip(reason="tens of minutes under qemu; ask for it with: pytest -m phone"))
