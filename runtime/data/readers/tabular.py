@@ -73,9 +73,7 @@ def iter_table(source: Source, encoding: Encoding, delimiter: str | None) -> Ite
     csv.field_size_limit(_FIELD_CHARS_MAX)
     with source.open() as stream:
         lines = _kept_ends(iter_text(stream, encoding, source.name))
-        first = next(lines, "")
-        delimiter = delimiter or looks_tabular([first], ".csv") or ","
-        header = [name.strip() for name in next(csv.reader([first], delimiter=delimiter), [])]
+        header, delimiter = header_of(next(lines, ""), delimiter, source.name)
         reader = csv.reader(lines, delimiter=delimiter)
         number = 2
         while True:
@@ -93,6 +91,15 @@ def iter_table(source: Source, encoding: Encoding, delimiter: str | None) -> Ite
                     row[""] = delimiter.join(cells[len(header):])
                 yield number, row
             number = reader.line_num + 2
+
+
+def header_of(line: str, delimiter: str | None, where: str) -> tuple[list[str], str]:
+    """Column names of a table's first line, and its delimiter. UserError when it is no row."""
+    delimiter = delimiter or looks_tabular([line], ".csv") or ","
+    try:
+        return [name.strip() for name in next(csv.reader([line], delimiter=delimiter), [])], delimiter
+    except csv.Error as error:
+        raise UserError(where, f"its first line is no header of a table ({error})", remedy="save it as CSV again, or check --format") from None
 
 
 def _kept_ends(pieces: Iterator[str]) -> Iterator[str]:
@@ -133,9 +140,7 @@ def read_table(source: Source, encoding: Encoding, delimiter: str | None, chosen
                ) -> Iterator[Conversation | Quarantined]:
     """Rows as conversations; `unmapped` is filled with the columns that nothing was made of."""
     with source.open() as stream:
-        first = next(_kept_ends(iter_text(stream, encoding, source.name)), "")
-    delimiter = delimiter or looks_tabular([first], ".csv") or ","
-    header = [name.strip() for name in next(csv.reader([first], delimiter=delimiter), [])]
+        header, delimiter = header_of(next(_kept_ends(iter_text(stream, encoding, source.name)), ""), delimiter, source.name)
     mapping = column_map(header, chosen, source.name)
     unmapped.extend(name or "(no name)" for name in header if name not in mapping.values())
     if "role" in mapping:
