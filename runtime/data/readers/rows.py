@@ -78,9 +78,8 @@ def convert_row(row: Any, shape: Shape | None, source: str, number: int, raw: st
     metadata = {"source": source, "line": number, "format": shape.name, "raw": raw if raw is not None else row}
     if shape.name == "preference":
         metadata["pair"] = {key: row[key] for key in ("prompt", "chosen", "rejected") if key in row}
-    for key in ("title", "author"):
-        if isinstance(row.get(key), str):
-            metadata[key] = row[key]
+    if len(row) > len(shape.keys):
+        metadata |= {key: row[key] for key in ("title", "author") if isinstance(row.get(key), str)}
     return Conversation(messages, metadata)
 
 
