@@ -26,6 +26,7 @@ Compile a language model into a bundle that fine-tunes itself on a phone.
   mft push BUNDLE --to TARGET     send a bundle to a phone: adb[:SERIAL][:DIR], ssh://[user@]host[:port]/dir, or a folder
   mft on TARGET VERB ...          use the bundle on the phone, with its output here
   mft pull TARGET WHAT            bring a version's weights or a report from the phone
+  mft lock NAME.lock.json ...     compile reference bundles and compare them with their checksums
   mft demo                        the whole way on a shop's conversations: compile, tune, merge, verify, ask
 
 "mft VERB --help" says more.
@@ -36,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; every outcome that is not our fault ends in a sentence on stderr."""
     _never_fail_to_print()
     words = list(sys.argv[1:] if argv is None else argv)
-    verbs = {"compile": _compile, "run": _run, "inspect": _inspect, "demo": _demo, "push": _push, "on": _on, "pull": _pull}
+    verbs = {"compile": _compile, "run": _run, "inspect": _inspect, "demo": _demo, "push": _push, "on": _on, "pull": _pull, "lock": _lock}
     try:
         if not words or words[0] in ("-h", "--help", "help"):
             print(DESCRIPTION, end="")
@@ -142,6 +143,12 @@ def _pull(words: list[str]) -> int:
     from .remote.cli import pull_command
 
     return pull_command(words)
+
+
+def _lock(words: list[str]) -> int:
+    from .bundle_lock import main as lock
+
+    return lock(words, _progress)
 
 
 def _progress(text: str) -> None:

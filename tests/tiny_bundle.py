@@ -69,9 +69,14 @@ def write_tiny_model(path: Path, sizes: TinySizes = TinySizes()) -> Path:
 
 def compile_tiny_bundle(out: Path, model: Path, *overrides: str) -> Path:
     """The bundle of a tiny model for this machine; overrides as `mft compile` takes them, later ones win."""
-    return compile_for_host(
-        out, "model=gguf_file", "model.name=tiny", f'model.source.path="{model}"', f"train.buckets=[{','.join(TINY_BUCKETS)}]", "train.rank=4",
-        "train.head_chunk_tokens=16", "scenario.window_tokens=64", "scenario.decode_tokens=32", "scenario.system_prompt=Shop.", *overrides,
+    return compile_for_host(out, *tiny_overrides(model), *overrides)
+
+
+def tiny_overrides(model: Path) -> tuple[str, ...]:
+    """The settings of a tiny model's bundle, as `mft compile` takes them."""
+    return (
+        "model=gguf_file", "model.name=tiny", f'model.source.path="{model}"', f"train.buckets=[{','.join(TINY_BUCKETS)}]", "train.rank=4",
+        "train.head_chunk_tokens=16", "scenario.window_tokens=64", "scenario.decode_tokens=32", "scenario.system_prompt=Shop.",
     )  # fmt: skip
 
 
