@@ -8,7 +8,7 @@ The two adapter formats say what changed since the bundle's base, so the adapter
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -17,8 +17,11 @@ from .adapter_tensors import AdapterTensors
 from .durable import READ_CHUNK_BYTES, TEMPORARY_SUFFIX, DurableFile, make_directory, publish_directory, remove
 from .errors import UserError
 from .gguf_lora import write_gguf_lora
+from .merge import merge_version
+from .merge_policies import new_block
 from .peft_folder import write_peft_folder
 from .session import Session
+from .version_block import VersionBlock
 from .versions import BASE, VersionStore
 
 Format = Literal["gguf", "peft", "gguf-lora"]
@@ -42,7 +45,10 @@ def export_version(session: Session, version_id: str | None, form: Format, out: 
     if not out.parent.is_dir():
         raise UserError(str(out.parent), "is no directory", remedy="make it first, or name a path in an existing one")
     opened = session.open_version(version_id)
-    if form == "gguf":
+    if form == "gguf" and opened.adapter is not None:
+        session.say(f"merging the adapter that {opened.id} mounts")
+        n_bytes = merge_version(opened.model, opened.adapter, _block(session, opened.id), out).size_bytes
+    elif form == "gguf":
         n_bytes = _copy(opened.model.path, out)
     else:
         adapter = lineage_adapter(session.versions, opened.id)
@@ -54,6 +60,12 @@ def export_version(session: Session, version_id: str | None, form: Format, out: 
     return ExportResult(opened.id, form, str(out), n_bytes)
 
 
+def _block(session: Session, version_id: str) -> VersionBlock:
+    record = session.versions.record(version_id)
+    block = new_block(session.bundle, record.parent, record.data_fingerprint, record.steps)
+    return replace(block, id=version_id, created_utc=record.created_utc)
+
+
 def lineage_adapter(store: VersionStore, version_id: str) -> AdapterTensors:
     """The update from the base to this version as one adapter."""
     if version_id == BASE:
@@ -63,7 +75,9 @@ def lineage_adapter(store: VersionStore, version_id: str) -> AdapterTensors:
         if store.is_pruned(version_id):
             raise UserError(f"version {version_id}", "was pruned, and its adapter is part of this lineage", remedy="--format gguf, which needs no adapter")
         adapters.append(AdapterTensors.load(store.directory / version_id))
-        version_id = store.record(version_id).parent
+        record = store.record(version_id)
+        # A mounted adapter was trained on from its parent's, so it holds all that came after the weights it stands on.
+        version_id = record.mounted_on or record.parent
     return summed(adapters[::-1])
 
 
