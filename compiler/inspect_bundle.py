@@ -55,7 +55,7 @@ def print_bundle(description: Mapping[str, Any], console: Console) -> None:
         "id": description["bundle_id"],
         "format": description["format_version"],
         "size": _size(description["n_bytes"]),
-        "made for": ", ".join(f"{key} {value}" for key, value in description["abi"].items()),
+        "made for": _made_for(description["abi"]),
         "needs": " ".join(description["required_cpu_features"]) or "no special CPU features",
         "runs here": "yes" if description["runs_here"] else f"no: {description['runs_here_reason']}",
         "made with": ", ".join(f"{name} {version}" for name, version in description["tools"].items()),
@@ -100,3 +100,9 @@ def _size(n_bytes: int) -> str:
         if n_bytes >= factor:
             return f"{n_bytes / factor:.1f} {unit}"
     return f"{n_bytes} B"
+
+
+def _made_for(abi: dict[str, Any]) -> str:
+    """arch, mtriple and cpu, and the variants by their files."""
+    facts = [f"{key} {value}" for key, value in abi.items() if isinstance(value, str)]
+    return ", ".join([*facts, *(f"or better: {variant['file']}" for variant in abi.get("variants", []))])

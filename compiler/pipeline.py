@@ -6,6 +6,7 @@ Out: the bundle's folder. The same recipe and the same inputs give the same byte
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 import importlib.resources
 import json
@@ -15,7 +16,8 @@ from pathlib import Path
 
 from ..runtime import __version__
 from ..runtime.chat_format import ChatFormat
-from ..runtime.errors import UserError
+from ..runtime.bundle import KERNELS_NAME
+from ..runtime.errors import MftError, UserError
 from ..runtime.gguf_file import GgufFile
 from ..runtime.plan import PLAN_FORMAT, ModelPlan, Plan, parse_bucket
 from ..runtime.data.scenario import Scenario, scenario_document
@@ -54,15 +56,16 @@ def compile_bundle(recipe: Recipe, progress: Progress) -> Path:
     tokenizer = tokenizer_json(model.metadata, str(model.path))
     scenario = _scenario(recipe, model, tokenizer)
     progress("3/6 graph, gradients and static plan")
-    kernels = KernelSet(isa_for(recipe.device.arch, recipe.device.features))
-    plan = _plan(recipe, shape, kernels)
+    plan, libraries = _plan_and_kernels(recipe, shape)
     plan = with_memory(plan, model.size_bytes, recipe.device.threads, recipe.device.memory_budget_mb << 20, recipe.device.name)
-    progress(f"4/6 {len(kernels.functions)} kernels for {recipe.device.cpu}")
     device = recipe.device
-    library = build_library(kernels, target_for(device.arch, device.mtriple, device.cpu, device.features), device.arch)
+    built: dict[str, bytes | Path] = {}
+    for (name, cpu, features), kernels in libraries:
+        progress(f"4/6 {len(kernels.functions)} kernels for {cpu}")
+        built[name] = build_library(kernels, target_for(device.arch, device.mtriple, cpu, features), device.arch)
     progress("5/6 runtime")
     files: dict[str, bytes | Path] = {
-        "kernels.so": library,
+        **built,
         "mft.pyz": make_zipapp(),
         "plan.json": _json(plan.to_json()),
         "scenario.json": _json(scenario),
@@ -89,12 +92,28 @@ def _check_sizes(recipe: Recipe, shape: ModelShape) -> None:
             raise UserError(f"model {recipe.model.name}", f"{name} is {width}", f"multiples of {GROUP}")
     if shape.vocab % GROUP:
         raise UserError(f"model {recipe.model.name}", f"the vocabulary has {shape.vocab} entries", f"multiples of {GROUP}")
-    lanes = isa_for(recipe.device.arch, recipe.device.features).lanes
+    lanes = max(isa_for(recipe.device.arch, features).lanes for _, _, features in _targets(recipe))
     if shape.head_dim % lanes:
         raise UserError(
             f"model {recipe.model.name}", f"its heads are {shape.head_dim} wide",
             f"multiples of {lanes}, the values in a vector register of device {recipe.device.name}", "a device with shorter vectors, or another model",
         )  # fmt: skip
+
+
+def _targets(recipe: Recipe) -> list[tuple[str, str, tuple[str, ...]]]:
+    """(file, cpu, features) of each kernel library: the profile's own first, then its variants."""
+    device = recipe.device
+    own = (KERNELS_NAME, device.cpu, device.features)
+    return [own, *((f"kernels-{v.cpu}.so", v.cpu, v.features) for v in device.variants)]
+
+
+def _plan_and_kernels(recipe: Recipe, shape: ModelShape) -> tuple[Plan, list[tuple[tuple[str, str, tuple[str, ...]], KernelSet]]]:
+    """One plan for all libraries: they hold the same kernels by name and shape, each in its own instruction set."""
+    libraries = [(target, KernelSet(isa_for(recipe.device.arch, target[2]))) for target in _targets(recipe)]
+    plans = [_plan(recipe, shape, kernels) for _, kernels in libraries]
+    if any(plan.entries != plans[0].entries for plan in plans):
+        raise MftError("the variants of the kernels do not have the same plan")
+    return dataclasses.replace(plans[0], workspace_bytes=max(plan.workspace_bytes for plan in plans)), libraries
 
 
 def _plan(recipe: Recipe, shape: ModelShape, kernels: KernelSet) -> Plan:
@@ -141,7 +160,10 @@ def _template_files(recipe: Recipe, tokenizer: bytes, chat: dict, progress: Prog
 def _manifest_fields(recipe: Recipe) -> dict:
     device = recipe.device
     return {
-        "abi": {"arch": device.arch, "mtriple": device.mtriple, "cpu": device.cpu},
+        "abi": {
+            "arch": device.arch, "mtriple": device.mtriple, "cpu": device.cpu,
+            "variants": [{"file": name, "required_cpu_features": list(features)} for name, _, features in _targets(recipe)[1:]],
+        },
         "recipe": recipe.portable(),
         "required_cpu_features": list(device.features),
         "tools": {"mobilefinetuner": __version__} | {name: importlib.metadata.version(name) for name in TOOLS},

@@ -161,6 +161,8 @@ def describe(hint: Any) -> str:
         return ", ".join(str(option) for option in options)
     if origin is tuple:
         return f"a list [a,b] of: {describe(options[0])}"
+    if dataclasses.is_dataclass(hint):
+        return f"a section with {', '.join(field.name for field in dataclasses.fields(hint))}"
     words = {bool: "true, false", int: "a whole number", float: "a number", str: "a text", Path: "a path"}
     return words.get(hint, getattr(hint, "__name__", str(hint)))
 

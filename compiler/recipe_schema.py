@@ -121,6 +121,18 @@ class ScenarioRecipe(Checked):
 
 
 @dataclass(frozen=True)
+class KernelVariant(Checked):
+    """Kernels for those devices of a profile that can do more than the profile promises."""
+
+    SECTION = "device.variants"
+
+    cpu: str = setting(check=NAME)
+    """LLVM mcpu they are scheduled for"""
+    features: tuple[str, ...]
+    """CPU features that they need, in /proc/cpuinfo spelling"""
+
+
+@dataclass(frozen=True)
 class DeviceRecipe(Checked):
     """What the compiler and the governor must know of a phone."""
 
@@ -146,6 +158,8 @@ class DeviceRecipe(Checked):
     """memory page of the device's kernel, in KiB"""
     transport: Literal["none", "adb", "ssh", "path"] = "none"
     """how bundles get there; none: it is this machine"""
+    variants: tuple[KernelVariant, ...] = ()
+    """further kernel libraries for better processors, best first, each with its cpu and features; the phone loads the first that it can run"""
     battery_slow_celsius: float = setting(40.0, CELSIUS)
     """battery temperature from which fewer threads compute"""
     battery_pause_celsius: float = setting(44.0, CELSIUS)
@@ -162,8 +176,12 @@ class DeviceRecipe(Checked):
     """MiB of available memory below which training checkpoints and waits, because the OS would kill it"""
 
     def contradictions(self) -> list[UserError]:
-        known = known_features(self.arch)
-        problems = [unknown_word("device.features", name, f"{self.arch} feature", known) for name in self.features if name not in known]
+        problems = self._feature_problems("device", self.cpu, self.features)
+        for index, variant in enumerate(self.variants):
+            problems += self._feature_problems(f"device.variants[{index}]", variant.cpu, variant.features)
+        cpus = [self.cpu, *(variant.cpu for variant in self.variants)]
+        if len(set(cpus)) < len(cpus):
+            problems.append(UserError("device.variants", f"names a cpu twice: {', '.join(cpus)}", "each cpu once"))
         if not self.mtriple.startswith(f"{self.arch}-"):
             problems.append(UserError("device.mtriple", f"{self.mtriple!r} is not {self.arch}", f"{self.arch}-…"))
         if self.threads > self.cores:
@@ -172,17 +190,19 @@ class DeviceRecipe(Checked):
             slow, pause = getattr(self, f"{kind}_slow_celsius"), getattr(self, f"{kind}_pause_celsius")
             if slow >= pause:
                 problems.append(UserError(f"device.{kind}_slow_celsius", f"{slow:g} is not below {kind}_pause_celsius", f"below {pause:g}"))
-        return problems + self._features_the_cpu_needs()
+        return problems
 
-    def _features_the_cpu_needs(self) -> list[UserError]:
+    def _feature_problems(self, where: str, cpu: str, features: tuple[str, ...]) -> list[UserError]:
         """Code for a cpu uses what its name implies, so the list that is checked before running must say it too."""
-        unlisted = [name for name in features_of_x86_cpu(self.cpu) if name not in self.features]
-        if self.cpu in CPUS_WITH_SVE and "sve" not in self.features:
+        known = known_features(self.arch)
+        problems = [unknown_word(f"{where}.features", name, f"{self.arch} feature", known) for name in features if name not in known]
+        unlisted = [name for name in features_of_x86_cpu(cpu) if name not in features]
+        if cpu in CPUS_WITH_SVE and "sve" not in features:
             unlisted = ["sve"]
-        if not unlisted:
-            return []
-        return [UserError("device.cpu", f"{self.cpu} uses features that device.features does not list: {', '.join(unlisted)}",
-                          remedy="list them, or choose an older cpu")]  # fmt: skip
+        if unlisted:
+            problems.append(UserError(f"{where}.cpu", f"{cpu} uses features that {where}.features does not list: {', '.join(unlisted)}",
+                                      remedy="list them, or choose an older cpu"))  # fmt: skip
+        return problems
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from .errors import UserError
 FORMAT_VERSION = 1
 """raised whenever an older runtime would misread a newer bundle or the other way round"""
 MANIFEST_NAME = "manifest.json"
+KERNELS_NAME = "kernels.so"
 MANIFEST_KEYS = ("abi", "bundle_id", "files", "format_version", "recipe", "required_cpu_features", "tools")
 MANIFEST_MAX_BYTES = 16 << 20
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -85,6 +86,13 @@ class Bundle:
         if name not in self.files:
             raise UserError(str(self.folder), f"the bundle holds no {name!r}", ", ".join(sorted(self.files)), COMPILE_AGAIN)
         return self.folder / name
+
+    def kernel_library(self, machine: MachineCpu) -> Path:
+        """The best kernel library that this machine can run: the first variant whose features it has, else the plain one."""
+        for variant in self.manifest["abi"].get("variants", []):
+            if not machine.lacks(variant["required_cpu_features"]):
+                return self.path(variant["file"])
+        return self.path(KERNELS_NAME)
 
     def verify_file(self, name: str) -> None:
         """Compare one file's size and checksum with the manifest."""
@@ -153,6 +161,7 @@ def _file_records(manifest: Mapping[str, Any], path: Path) -> dict[str, FileReco
     well_formed = (
         isinstance(abi, dict)
         and isinstance(abi.get("arch"), str)
+        and _are_variants(abi.get("variants", []), files)
         and isinstance(features, list)
         and all(isinstance(name, str) for name in features)
         and isinstance(manifest["recipe"], dict)
@@ -162,6 +171,20 @@ def _file_records(manifest: Mapping[str, Any], path: Path) -> dict[str, FileReco
     if not well_formed:
         raise UserError(str(path), "has a value of a form that no compiler writes", remedy=COMPILE_AGAIN)
     return {name: FileRecord(entry["n_bytes"], entry["sha256"]) for name, entry in files.items()}
+
+
+def _are_variants(variants: Any, files: Any) -> bool:
+    """Whether each names a file of the bundle and a list of features."""
+    return isinstance(variants, list) and all(
+        isinstance(variant, dict)
+        and sorted(variant) == ["file", "required_cpu_features"]
+        and isinstance(variant["file"], str)
+        and isinstance(files, dict)
+        and variant["file"] in files
+        and isinstance(variant["required_cpu_features"], list)
+        and all(isinstance(name, str) for name in variant["required_cpu_features"])
+        for variant in variants
+    )
 
 
 def is_file_name(name: str) -> bool:

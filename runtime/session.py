@@ -21,6 +21,7 @@ from .adapter_tensors import AdapterTensors
 from .audit import AuditLog
 from .bundle import Bundle
 from .chat_format import ChatFormat
+from .cpu_features import read_machine_cpu
 from .data.scenario import Scenario
 from .engine import Engine
 from .errors import MftError
@@ -123,4 +124,4 @@ class Session:
 
     def engine(self, weights: GgufFile, adapter: AdapterTensors | None = None) -> Engine:
         """These weights, ready to compute with the session's threads; with the adapter mounted beside them when there is one."""
-        return Engine(self.plan, self.bundle.path("kernels.so"), weights, self.threads, adapter)
+        return Engine(self.plan, self.bundle.kernel_library(read_machine_cpu()), weights, self.threads, adapter)

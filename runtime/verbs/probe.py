@@ -48,7 +48,7 @@ def _measure(session: Session, machine: Machine, seconds: float) -> Benchmark | 
         session.say(f"note: not measured, because the kernels of this bundle do not run here: {error}")
         return None
     session.say(f"measuring {len(machine.cores)} cores for about {seconds:g} seconds")
-    return measure_cores(session.plan, session.bundle.path("kernels.so"), session.base, machine.clusters, seconds)
+    return measure_cores(session.plan, session.bundle.kernel_library(machine.cpu), session.base, machine.clusters, seconds)
 
 
 def _facts(machine: Machine, benchmark: Benchmark | None) -> dict[str, Any]:

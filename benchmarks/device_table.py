@@ -1,0 +1,85 @@
+"""One line per arm64 device profile: bundle, plan, features, and the instructions of one training step under qemu.
+
+In:  python benchmarks/device_table.py [DEVICE ...] [--bucket 1x32] [--model smollm2_135m]
+Out: a Markdown table on stdout, progress on stderr. Needs qemu-user, qemu-user-static, debootstrap, gcc.
+Instructions and not seconds: qemu's time says nothing about a phone's. Two runs of one and of two steps are subtracted, so that
+loading is not counted; one thread computes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).parent
+PHONE_TESTS = HERE.parent / "tests" / "phone"
+sys.path.insert(0, str(PHONE_TESTS))
+
+from arm64_root import Arm64Root, arm64_root  # noqa: E402
+
+from mobilefinetuner.compiler.pipeline import compile_bundle  # noqa: E402
+from mobilefinetuner.compiler.recipe import load_recipe, shipped_configs  # noqa: E402
+from mobilefinetuner.runtime.bundle import Bundle  # noqa: E402
+from mobilefinetuner.runtime.session import Session  # noqa: E402
+
+QEMU = "qemu-aarch64"
+SETTINGS = ("scenario=customer_service", "scenario.system_prompt=Be brief.", "scenario.decode_tokens=16")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("devices", nargs="*", metavar="DEVICE", help="default: every arm64 profile")
+    parser.add_argument("--bucket", default="1x32")
+    parser.add_argument("--model", default="smollm2_135m")
+    options = parser.parse_args()
+    devices = options.devices or [d for d in sorted(p.stem for p in (shipped_configs() / "device").glob("*.yaml")) if d != "host"]
+    root = arm64_root()
+    counted: dict[str, int] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        plugin = build_plugin(Path(folder))
+        print("| device | LLVM cpu | bundle MB | kernels KB | plan MB | required features | instructions of a step |\n|---|---|---|---|---|---|---|")
+        for device in devices:
+            print(row(device, options, root, plugin, Path(folder), counted), flush=True)
+    return 0
+
+
+def build_plugin(folder: Path) -> Path:
+    plugin = folder / "libcount_instructions.so"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", str(plugin), str(HERE / "count_instructions.c")], check=True)
+    return plugin
+
+
+def row(device: str, options: argparse.Namespace, root: Arm64Root, plugin: Path, folder: Path, counted: dict[str, int]) -> str:
+    """Profiles whose kernels are the same bytes are counted once."""
+    tokens = options.bucket.split("x")[1]
+    recipe = load_recipe([*SETTINGS, f"model={options.model}", f"device={device}", f"train.buckets=[{options.bucket}]", f"scenario.window_tokens={tokens}",
+                          f'out="{folder / device}"'])  # fmt: skip
+    print(f"compiling for {device}", file=sys.stderr)
+    bundle = Bundle.open(compile_bundle(recipe, lambda _text: None), to_execute=False)
+    kernels = bundle.files["kernels.so"].sha256
+    if kernels not in counted:
+        print(f"counting for {device}", file=sys.stderr)
+        counted[kernels] = instructions(bundle.folder, 2, root, plugin) - instructions(bundle.folder, 1, root, plugin)
+    size_mb = sum(record.n_bytes for record in bundle.files.values()) / 1e6
+    plan = Session.open(bundle.folder, None, True, 1, to_execute=False).plan
+    features = " ".join(bundle.manifest["required_cpu_features"])
+    return (
+        f"| {device} | {recipe.device.cpu} | {size_mb:.1f} | {bundle.files['kernels.so'].n_bytes / 1e3:.0f} | {plan.peak_bytes / 2**20:.0f} | {features} "
+        f"| {counted[kernels] / 1e9:.2f} × 10⁹ |"
+    )
+
+
+def instructions(bundle: Path, steps: int, root: Arm64Root, plugin: Path) -> int:
+    """Guest instructions of loading the bundle and `steps` training steps with one thread."""
+    words = [QEMU, "-plugin", str(plugin), "-d", "plugin", "-L", str(root.folder), str(root.folder / "usr/bin/python3")]
+    script = [str(PHONE_TESTS / "train_steps.py"), str(bundle), str(bundle.with_suffix(".npz")), str(steps), "1"]
+    done = subprocess.run([*words, *script], env=root.environment("max"), capture_output=True, text=True, check=True)
+    return int(re.search(r"instructions: (\d+)", done.stderr)[1])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
