@@ -58,16 +58,16 @@ def make_inputs(gguf: Path) -> dict:
     return {"batch": batch, "course": course, "prompts": prompts}
 
 
-def gradients(gguf: Path, kind: str, pairs: Pairs, batch: list[Sample]) -> dict[str, np.ndarray]:
-    """Loss and fingerprints of every gradient."""
+def gradients(gguf: Path, kind: str, pairs: Pairs, batch: list[Sample]) -> tuple[float, dict[str, np.ndarray]]:
+    """Loss, and the fingerprint of every gradient by name."""
     model = PeftModel(gguf, kind, SCALE, pairs)
     ids, attention, labels = padded(batch)
     loss, embeddings = model.loss(ids, attention, labels)
     loss.backward()
-    out = {"loss": np.float64(loss.item()), "input": fingerprint(embeddings.grad.numpy()[attention.astype(bool)], "input")}
+    out = {"input": fingerprint(embeddings.grad.numpy()[attention.astype(bool)], "input")}
     for name, (a, b) in model.gradients().items():
         out[f"{name}:A"], out[f"{name}:B"] = fingerprint(a, f"{name}:A"), fingerprint(b, f"{name}:B")
-    return out
+    return loss.item(), out
 
 
 def train(gguf: Path, kind: str, pairs: Pairs, course: list[Sample]) -> tuple[list[float], Pairs]:
@@ -116,12 +116,13 @@ def main(gguf: Path) -> None:
     inputs, shapes = load_inputs(), projections(GgufFile.open(gguf))
     answers = {}
     for kind in LEARNING_RATES:
-        found = gradients(gguf, kind, adapter_pairs(kind, shapes, started=True), samples(inputs["batch"]))
+        loss, found = gradients(gguf, kind, adapter_pairs(kind, shapes, started=True), samples(inputs["batch"]))
         losses, trained = train(gguf, kind, adapter_pairs(kind, shapes, started=False), samples(inputs["course"]))
-        np.savez_compressed(CASES / f"{kind}.npz", **{name: np.float32(value) for name, value in found.items()}, course=np.float64(losses))
+        fingerprints = np.stack(list(found.values())).astype(np.float32)
+        np.savez_compressed(CASES / f"{kind}.npz", names=np.array(list(found)), fingerprints=fingerprints, loss=loss, course=losses)
         with tempfile.TemporaryDirectory() as folder:
             answers[kind] = greedy(merged_model(gguf, kind, adapter_pairs(kind, shapes, started=True), Path(folder) / "merged.gguf"), inputs["prompts"])
-        print(kind, found["loss"], losses[0], losses[-1], [len(a) for a in answers[kind]], flush=True)
+        print(kind, loss, losses[0], losses[-1], [len(a) for a in answers[kind]], flush=True)
     (CASES / "greedy.json").write_text(json.dumps(answers) + "\n", encoding="utf-8")
 
 
