@@ -136,6 +136,12 @@ def _trained(command: list[str], environment: dict[str, str] | None, bundle: Pat
     return dict(np.load(out))
 
 
+def test_the_plain_bundle_carries_kernels_for_newer_chips_and_takes_them_there(bundles, arm64, tmp_path):
+    outs = [_trained(*arm64.python(cpu), bundles["generic_armv8"], tmp_path / f"{cpu}.npz") for cpu in ("cortex-a53", "cortex-a76")]
+    assert (bundles["generic_armv8"] / "kernels-cortex-a76.so").is_file()
+    assert np.abs(outs[0]["losses"] / outs[1]["losses"] - 1).max() < 1e-4
+
+
 @pytest.mark.parametrize("device", PHONES)
 def test_training_on_arm64_agrees_with_this_machine(bundles, device, arm64, tmp_path):
     ours = _trained([sys.executable], None, bundles["host"], tmp_path / "here.npz")

@@ -2,7 +2,7 @@
 
 In:  python train_steps.py BUNDLE OUT.npz STEPS THREADS
 Out: losses, first gradient, gradient of the input, final parameters.
-Only the bundle's own mft.pyz and numpy are imported.
+Only the bundle's own mft.pyz and numpy are imported; the library is the one that the runtime would take.
 """
 
 import json
@@ -15,6 +15,7 @@ sys.path.insert(0, str(bundle / "mft.pyz"))
 
 import numpy as np  # noqa: E402
 from mobilefinetuner.runtime.bundle import Bundle  # noqa: E402
+from mobilefinetuner.runtime.cpu_features import read_machine_cpu  # noqa: E402
 from mobilefinetuner.runtime.engine import Engine  # noqa: E402
 from mobilefinetuner.runtime.gguf_file import GgufFile  # noqa: E402
 from mobilefinetuner.runtime.packing import pack  # noqa: E402
@@ -30,11 +31,11 @@ class Sample:
     label_mask: np.ndarray
 
 
-Bundle.open(bundle)
+library = Bundle.open(bundle).kernel_library(read_machine_cpu())
 plan = Plan.from_json(json.loads((bundle / "plan.json").read_text()))
 rng = np.random.default_rng(0)
 samples = [Sample(rng.integers(0, plan.model.vocab, n).astype(np.int32), (np.arange(n) >= 4).astype(np.uint8)) for n in (20, 11)]
-with Engine(plan, bundle / "kernels.so", GgufFile.open(bundle / "model.gguf"), threads) as engine:
+with Engine(plan, library, GgufFile.open(bundle / "model.gguf"), threads) as engine:
     step = TrainStep(engine, plan.buckets[0])
     step.state["parameters"][:] = rng.normal(0, 0.01, plan.adapter.size).astype(np.float32)
     [batch] = pack(samples, step.batch, step.width)
