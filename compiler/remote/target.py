@@ -21,7 +21,8 @@ from pathlib import Path
 from ...runtime.errors import MftError, UserError
 from .address import Address
 
-MARK = "mft-exit"
+BEGIN, MARK = "mft-begin", "mft-exit"
+BEGINNING = re.compile(rb"^" + BEGIN.encode() + rb"\r?\n", re.MULTILINE)
 ENDING = re.compile(rb"\n?" + MARK.encode() + rb":(\d+)[\r\n]*$")
 
 
@@ -69,12 +70,12 @@ class Target(ABC):
 
     def run(self, script: str) -> Finished:
         """Run a script to its end. ConnectionLost when its end was not seen."""
-        # A subshell, so that an `exit` in the script does not skip the mark.
-        done = self._call(self.words(f"( {script}\n); echo {MARK}:$?"))
-        ending = ENDING.search(done.stdout)
-        if ending is None:
+        # A subshell, so that an `exit` in the script does not skip the mark. Start-up files of a login shell may print before ours.
+        done = self._call(self.words(f"echo {BEGIN}; ( {script}\n); echo {MARK}:$?"))
+        begin, ending = BEGINNING.search(done.stdout), ENDING.search(done.stdout)
+        if begin is None or ending is None:
             raise ConnectionLost(f"{self.address}: {self.complaint(done)}")
-        return Finished(int(ending[1]), done.stdout[: ending.start()])
+        return Finished(int(ending[1]), done.stdout[begin.end() : max(begin.end(), ending.start())])
 
     def _call(self, words: Sequence[str], stdin: bytes | None = None) -> "subprocess.CompletedProcess[bytes]":
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,8 @@ from adb_phone import adb_phone
 from arm64_root import Arm64Root, arm64_root, missing_tools
 from ssh_phone import ssh_phone
 
-TRANSPORTS = ("path", "ssh", "adb", "adb-old")
+TRANSPORTS = ("path", "android-tools", "ssh", "adb", "adb-old")
+"""android-tools: a folder, with Android's shell (mksh) and commands (toybox) in place of this machine's"""
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,9 @@ def any_phone(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytes
 
 def open_phone(transport: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Phone]:
     storage = tmp_path / "phone"
-    if transport == "path":
+    if transport == "android-tools":
+        monkeypatch.setenv("PATH", f"{_android_tools(tmp_path / 'tools')}:{os.environ['PATH']}")
+    if transport in ("path", "android-tools"):
         yield Phone(transport, lambda folder="mft", port=None: str(storage / folder), None, storage / "mft")
         return
     tool = "sshd" if transport == "ssh" else "adb"
@@ -53,6 +57,19 @@ def open_phone(transport: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             monkeypatch.setenv(name, made.environment[name])
         inside = Path(made.home if transport == "ssh" else made.folder)
         yield Phone(transport, made.address, made.port, inside / "mft")
+
+
+def _android_tools(folder: Path) -> Path:
+    """A folder with mksh as sh and with toybox' commands."""
+    missing = [name for name in ("mksh", "toybox") if not shutil.which(name)]
+    if missing:
+        pytest.skip(f"not installed: {', '.join(missing)}")
+    folder.mkdir()
+    (folder / "sh").symlink_to(str(shutil.which("mksh")))
+    for command in subprocess.run(["toybox"], capture_output=True, text=True, check=True).stdout.split():
+        if not (folder / command).exists():
+            (folder / command).symlink_to(str(shutil.which("toybox")))
+    return folder
 
 
 @pytest.fixture(scope="session")

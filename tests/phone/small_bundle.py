@@ -16,6 +16,8 @@ RUNTIME = '''\
 import json, os, signal, sys, time
 words = sys.argv[1:]
 print(json.dumps({"words": words, "folder": os.getcwd(), "home": os.environ.get("HOME"), "bundle": os.path.dirname(os.path.abspath(sys.argv[0]))}), flush=True)
+if "tty" in words:
+    print("talking to a terminal" if sys.stdin.isatty() else "talking to nobody")
 if "count" in words:
     print("Grüße \\U0001f600", file=sys.stderr, flush=True)
     for n in range(2000):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import shlex
 import sys
 import threading
@@ -184,3 +186,20 @@ def test_a_detached_run_prints_its_id_and_can_be_attached(tmp_path, capfd):
     assert main(["on", target, "--attach", run_id]) == 4
     with pytest.raises(UserError), connect(parse_address(target)) as place:
         RemoteRun(place, "20000101-000000-abcdef", "tune").look()
+
+
+def test_a_conversation_gets_a_terminal(tmp_path):
+    """Without --prompt and at a terminal, chat talks to the person and not into a log."""
+    target = str(tmp_path / "target")
+    assert main(["push", str(make_bundle(tmp_path / "made", weights_bytes=1000)), "--to", target, "--python", sys.executable]) == 0
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(sys.executable, [sys.executable, "-m", "mobilefinetuner.compiler.cli", "on", target, "chat", "tty", "--code", "3"])
+    shown = b""
+    try:
+        while piece := os.read(terminal, 4096):
+            shown += piece
+    except OSError:  # what Linux says when the other side of a terminal is closed
+        pass
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 3
+    assert b"talking to a terminal" in shown and not list((tmp_path / "target").glob("runs/*"))
