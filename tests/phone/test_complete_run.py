@@ -48,7 +48,7 @@ def _template(folder: Path) -> Path:
     shipped = TEMPLATES / "customer_service" / "rules.json"
     folder.mkdir()
     (folder / "rules.json").write_text(json.dumps({**json.loads(shipped.read_text(encoding="utf-8")), "duplicates": "exact"}), encoding="utf-8")
-    (folder / "system_prompt.txt").write_text("Be brief.")
+    (folder / "system_prompt.txt").write_text("Hi")
     (folder / "eval.jsonl").write_text(json.dumps(QUESTION) + "\n")
     (folder / "base_ability.jsonl").write_text(json.dumps(PROBE) + "\n")
     return folder
