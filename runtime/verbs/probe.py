@@ -7,7 +7,6 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from ..bundle import Bundle
 from ..core_benchmark import Benchmark, measure_cores
 from ..durable import write_bytes
 from ..errors import UserError
@@ -43,7 +42,7 @@ def _measure(session: Session, machine: Machine, seconds: float) -> Benchmark | 
     if seconds <= 0:
         return None
     try:
-        Bundle.require_machine(session.bundle, machine.cpu)
+        session.bundle.require_machine(machine.cpu)
     except UserError as error:
         session.say(f"note: not measured, because the kernels of this bundle do not run here: {error}")
         return None

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import shutil
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -120,12 +119,9 @@ def here(made, tmp_path_factory):
     return _whole_way(bundles["host"], data, "here", folder / "phone", None, folder / "v.gguf"), folder / "v.gguf"
 
 
-@pytest.mark.parametrize("transport", ["ssh", "adb"])
-def test_the_complete_run_on_an_arm64_phone(transport, made, here, arm64, tmp_path):
-    if not shutil.which("sshd" if transport == "ssh" else "adb", path=f"{os.environ['PATH']}:/usr/sbin"):
-        pytest.skip(f"{transport} is not installed")
+def test_the_complete_run_on_an_arm64_phone(arm64_transport, made, here, arm64_system, tmp_path):
     bundles, data = made
-    there = _whole_way(bundles[DEVICE], data, transport, tmp_path / "phone", arm64, tmp_path / "v.gguf")
+    there = _whole_way(bundles[DEVICE], data, arm64_transport, tmp_path / "phone", arm64_system, tmp_path / "v.gguf")
     ours, file = here
     for name in ("loss_first", "loss_last"):
         assert abs(there["tuned"][name] / ours["tuned"][name] - 1) < 1e-4, name
