@@ -15,7 +15,7 @@ from typing import Callable
 
 import numpy as np
 import pytest
-from small_models import add_version, make_base_model
+from small_models import add_version, make_base_model, make_block, make_small_adapter
 
 from mobilefinetuner.runtime import checkpoint, durable
 from mobilefinetuner.runtime.audit import AuditLog
@@ -98,6 +98,15 @@ def merge_judge_and_promote(store: Store) -> None:
         store.versions.promote("v0003")
 
 
+def mount(store: Store) -> None:
+    if "v0003" not in store.versions.ids():
+        store.versions.mount("v0002", make_small_adapter(3), make_block("v0002"), {})
+    if store.versions.record("v0003").verdict == "unverified":
+        store.versions.judge("v0003", "promote", ("better",), {"recall": 0.5})
+    if store.versions.current_id() != "v0003":
+        store.versions.promote("v0003")
+
+
 def roll_back(store: Store) -> None:
     if store.versions.current_id() == "v0002":
         store.versions.rollback()
@@ -112,7 +121,7 @@ def append_to_audit(store: Store) -> None:
         store.audit.append("merged", version="v0002")
 
 
-ACTIONS = [save_checkpoint, merge, merge_judge_and_promote, roll_back, prune, append_to_audit]
+ACTIONS = [save_checkpoint, merge, merge_judge_and_promote, mount, roll_back, prune, append_to_audit]
 
 
 @pytest.fixture(scope="module")
