@@ -110,4 +110,4 @@ def test_the_same_recipe_gives_the_same_bytes(tiny_bundle_path, tiny_model_path,
                          ids=["a head of its own, Q4_0", "three heads on one, Q8_0"])  # fmt: skip
 def test_other_models_compile_to_a_bundle_that_opens(tmp_path, changes):
     model = write_tiny_model(tmp_path / "model.gguf", dataclasses.replace(TinySizes(), **changes))
-    Bundle.open(compile_tiny_bundle(tmp_path / "bundle", model, "train.buckets=[1x32]", "scenario.window_tokens=32"))
+    Bundle.open(compile_tiny_bundle(tmp_path / "bundle", model, "train.buckets=[1x64]"))
