@@ -14,8 +14,10 @@ demo: $(INSTALLED)
 test: $(INSTALLED)
 	$(BIN)/python -m pytest
 
+# The longer checks, while they fit: what has not begun after MINUTES is skipped.
+MINUTES ?= 45
 test-slow: $(INSTALLED)
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow --minutes $(MINUTES) -rs --durations=15
 
 $(INSTALLED): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

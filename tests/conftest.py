@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
+
+BEGUN = pytest.StashKey[float]()
 
 
 @pytest.fixture(scope="session")
@@ -33,3 +36,17 @@ def tiny_bundle_path(tiny_model_path: Path, tmp_path_factory: pytest.TempPathFac
     from tiny_bundle import compile_tiny_bundle
 
     return compile_tiny_bundle(tmp_path_factory.mktemp("bundle") / "tiny", tiny_model_path)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--minutes", type=float, default=None, help="start no further test after so many minutes; the rest is skipped, with this reason")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    limit = item.config.getoption("--minutes")
+    if limit is not None and time.monotonic() - item.config.stash[BEGUN] > 60 * limit:
+        pytest.skip(f"the {limit:g} minutes for this run are used up")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[BEGUN] = time.monotonic()
