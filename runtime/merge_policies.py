@@ -14,15 +14,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from . import __version__
+from . import __version__, checkpoint
 from .adapter_tensors import AdapterTensors
 from .bundle import Bundle
 from .durable import canonical_json
-from .merge import MergeReport, check_adapter_fits
+from .gguf_file import GgufFile
+from .gguf_types import tensor_bytes
+from .merge import LIFTED_TYPE, UNQUANTIZED_TYPES, MergeReport, check_adapter_fits
+from .plan import AdapterPlan
 from .version_block import VersionBlock
 from .versions import OpenedVersion, Version, VersionStore
 
 Policy = Literal["fold", "exact", "mount"]
+STATE_VECTORS = 3
+"""of a checkpoint: the adapter and the two moments"""
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,19 @@ def make_version(store: VersionStore, policy: Policy, on: OpenedVersion, adapter
     else:
         version, report = store.add(on.model, adapter, block, recipe)
     return Made(version, store.open(version.id), report)
+
+
+def run_bytes(policy: Policy, model: GgufFile, plan: AdapterPlan) -> int:
+    """What a whole run writes at its peak: the version and the checkpoints, of which one more than is kept exists at times."""
+    checkpoints = (checkpoint.KEPT + 1) * STATE_VECTORS * 4 * plan.size
+    if policy == "mount":
+        return checkpoints + 4 * plan.size
+    grown = 0
+    if policy == "exact":
+        for info in (model.tensors[tensor.name[:-2]] for tensor in plan.tensors if tensor.name.endswith(":A")):
+            if info.type_name not in UNQUANTIZED_TYPES:
+                grown += tensor_bytes(info.shape, LIFTED_TYPE) - info.n_bytes
+    return checkpoints + 4 * plan.size + model.size_bytes + max(0, grown)
 
 
 def new_block(bundle: Bundle, parent: str, data_fingerprint: str, steps: int) -> VersionBlock:

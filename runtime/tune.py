@@ -18,10 +18,11 @@ from . import ability, checkpoint
 from .adapter import load_into, tensors_of
 from .adapter_tensors import AdapterTensors
 from .data.cache import TrainingCache
+from .durable import require_space
 from .errors import MftError, UserError
 from .evaluation import load_cases
 from .memory import available_bytes, choose_bucket, peak_bytes, peak_rss_bytes
-from .merge_policies import Made, Policy, make_version, new_block
+from .merge_policies import Made, Policy, make_version, new_block, run_bytes
 from .packing import Tokens, pack
 from .progress import StepLine
 from .session import Session
@@ -83,6 +84,7 @@ def tune(session: Session, cache: TrainingCache, request: TuneRequest) -> TuneRe
     """Train, merge, verify, promote. Paused when the user stops it; UserError before anything is changed."""
     yardstick = yardstick_of(session, cache.samples("heldout"))
     parent = session.open_version(request.parent)
+    require_space(session.workspace.path, run_bytes(_policy(session), parent.model, session.plan.adapter))
     trained = _train(session, parent, cache, request)
     made = _make_version(session, parent, cache, trained)
     version = made.version
@@ -93,8 +95,12 @@ def tune(session: Session, cache: TrainingCache, request: TuneRequest) -> TuneRe
     return TuneResult(version, promoted, judgement, trained.mounted_loss, trained.record, trained.plan_bytes, model_path)
 
 
+def _policy(session: Session) -> Policy:
+    return session.bundle.recipe["quantization"]["merge"]
+
+
 def _make_version(session: Session, parent: OpenedVersion, cache: TrainingCache, trained: Trained) -> Made:
-    policy: Policy = session.bundle.recipe["quantization"]["merge"]
+    policy = _policy(session)
     session.say("mounting the adapter" if policy == "mount" else "merging into a new weight file")
     block = new_block(session.bundle, parent.id, cache.fingerprint, trained.record.step)
     made = make_version(session.versions, policy, parent, trained.adapter, block, dict(session.bundle.recipe))

@@ -40,11 +40,11 @@ class Phone:
         assert code in codes, printed.err
         return json.loads(printed.out) if printed.out else {"error": printed.err.strip()}
 
-    def tune(self, folder: Path, *words: object) -> dict:
+    def tune(self, folder: Path, *words: object, code: int = 0) -> dict:
         data = folder / "shop.jsonl"
         turns = ([{"role": "user", "content": q}, {"role": "assistant", "content": a}] for q, a in QUESTIONS.items())
         data.write_text("".join(json.dumps({"messages": messages}) + "\n" for messages in turns), encoding="utf-8")
-        return self.run("tune", data, *words, codes=(0, 3))
+        return self.run("tune", data, *words, codes=(code,) if code else (0, 3))
 
     def logits(self, model: Path, adapter: AdapterTensors | None = None) -> np.ndarray:
         with Engine(self.plan, self.bundle / "kernels.so", GgufFile.open(model), 1, adapter) as engine:
@@ -176,3 +176,16 @@ def test_the_audit_log_is_printed_for_people_and_a_changed_record_is_found(phone
     broken = phone.run("audit", "--verify", codes=(2,))
     assert not broken["holds"] and "was changed or damaged" in broken["fault"]
     assert "was changed or damaged" not in json.dumps(phone.run("audit")["records"])
+
+
+def test_a_run_that_the_storage_has_no_room_for_is_refused_before_it_begins(phone, tmp_path):
+    from mobilefinetuner.runtime.durable import FileLayer, use_layer
+
+    class Small(FileLayer):
+        def free_bytes(self, directory: Path) -> int:
+            return 150_000  # enough for the cache, and not for checkpoints and a version
+
+    with use_layer(Small()):
+        refused = phone.tune(tmp_path, "--steps", 1, code=2)
+    assert "bytes are needed and 150,000 are free" in refused["error"]
+    assert not list((phone.workspace / "runs").iterdir()) and not list((phone.workspace / "versions").iterdir())
