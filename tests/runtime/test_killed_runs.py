@@ -1,0 +1,157 @@
+"""A whole `tune` on the tiny model, killed at every operation of the storage and at random moments; then gone on with.
+
+After each kill every verb works, and the run that goes on ends with the weights of the run that nobody stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from test_fault_injection import Recording
+
+from mobilefinetuner.runtime.audit import AuditLog
+from mobilefinetuner.runtime.cli import main
+from mobilefinetuner.runtime.durable import use_layer
+from mobilefinetuner.runtime.errors import NotPromoted, UserError
+from mobilefinetuner.runtime.gguf_file import GgufFile
+from mobilefinetuner.runtime.version_block import read_version_block
+from mobilefinetuner.runtime.versions import VersionStore
+
+pytestmark = pytest.mark.slow
+STEPS = 3
+FINISHED = (0, NotPromoted.exit_code)
+RANDOM_KILLS = 200
+START_SHARE = 0.25
+"""of a run's time that is taken by starting Python, before which a kill would hit nothing"""
+
+
+@pytest.fixture(scope="module")
+def bundle(tiny_model_path, tmp_path_factory) -> Path:
+    """A checkpoint after every step."""
+    from tiny_bundle import compile_tiny_bundle
+
+    return compile_tiny_bundle(tmp_path_factory.mktemp("killed") / "tiny", tiny_model_path, "train.checkpoint_every_steps=1", "scenario.decode_tokens=4")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("data") / "shop.jsonl"
+    turns = ([{"role": "user", "content": f"Question {n}?"}, {"role": "assistant", "content": f"Answer {n * 37 % 101}."}] for n in range(12))
+    path.write_text("".join(json.dumps({"messages": messages}) + "\n" for messages in turns), encoding="utf-8")
+    return path
+
+
+def words(bundle: Path, data: Path, workspace: Path, *more: str) -> list[str]:
+    return ["tune", str(data), "--steps", str(STEPS), "--threads", "1", "--json", "--workspace", str(workspace), "--bundle", str(bundle), *more]
+
+
+def in_child(run: Callable[[], int]) -> int:
+    """Exit code of `run` in a process of its own, negative for a signal; its words go nowhere."""
+    child = os.fork()
+    if not child:
+        code = 99
+        try:
+            quiet = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(quiet, 1)
+            os.dup2(quiet, 2)
+            code = run()
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def tune(bundle: Path, data: Path, workspace: Path, *more: str, layer: Recording | None = None) -> int:
+    def run() -> int:
+        with use_layer(layer or Recording()):
+            return main(words(bundle, data, workspace, *more))
+
+    return in_child(run)
+
+
+def payload(bundle: Path, workspace: Path) -> str:
+    """Checksum of the newest version's weights."""
+    store = VersionStore(workspace / "versions", bundle / "model.gguf")
+    return read_version_block(GgufFile.open(store.model_path(store.ids()[-1]))).payload_sha256
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(bundle, data, tmp_path_factory) -> str:
+    workspace = tmp_path_factory.mktemp("uninterrupted") / "work"
+    assert tune(bundle, data, workspace) in FINISHED
+    return payload(bundle, workspace)
+
+
+def check_goes_on(bundle: Path, data: Path, workspace: Path, wanted: str) -> None:
+    """The workspace is sound, and the run ends as if it had never been stopped."""
+    store = VersionStore(workspace / "versions", bundle / "model.gguf")
+    assert store.open().notices == () and store.listing().notices == ()
+    code = tune(bundle, data, workspace, "--resume")
+    if code == UserError.exit_code and not store.ids():
+        code = tune(bundle, data, workspace)  # killed before the first checkpoint
+    assert code in FINISHED or store.ids() and code == UserError.exit_code
+    assert payload(bundle, workspace) == wanted
+    assert AuditLog(workspace / "audit.jsonl").verify().holds and store.open().notices == ()
+
+
+def test_tune_killed_at_any_operation_of_the_storage_goes_on_to_the_same_weights(bundle, data, uninterrupted, tmp_path):
+    counted = tmp_path / "count"
+
+    def count() -> int:
+        layer = Recording()
+        with use_layer(layer):
+            main(words(bundle, data, tmp_path / "whole"))
+        counted.write_text(str(len(layer.log)))
+        return 0
+
+    assert in_child(count) == 0
+    operations = int(counted.read_text())
+    assert operations > 50
+    for number in range(1, operations + 1):
+        workspace = tmp_path / "victim"
+        shutil.rmtree(workspace, ignore_errors=True)
+
+        def before(n: int, _name: str, _arguments: tuple, number: int = number) -> None:
+            if n == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        assert tune(bundle, data, workspace, layer=Recording(before)) == -signal.SIGKILL
+        check_goes_on(bundle, data, workspace, uninterrupted)
+
+
+def test_tune_killed_at_random_moments_again_and_again_goes_on_to_the_same_weights(bundle, data, uninterrupted, tmp_path):
+    """A real process each time; whenever a run got through, the next one starts in a new workspace."""
+    chance = random.Random(0)
+    command = [sys.executable, str(bundle / "mft.pyz")]
+    begun = os.times().elapsed
+    subprocess.run([*command, *words(bundle, data, tmp_path / "timed")], capture_output=True, check=False)
+    duration, kills, run = os.times().elapsed - begun, 0, 0
+    while kills < RANDOM_KILLS:
+        run, workspace, resume = run + 1, tmp_path / f"run{run}", ()
+        while kills < RANDOM_KILLS:
+            process = subprocess.Popen([*command, *words(bundle, data, workspace, *resume)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            try:
+                code = process.wait(duration * chance.uniform(START_SHARE, 1.0))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                kills += process.wait() == -signal.SIGKILL
+                assert VersionStore(workspace / "versions", bundle / "model.gguf").open().notices == ()
+                resume = ("--resume",)
+                continue
+            if code == UserError.exit_code and resume:
+                resume = ()  # killed before the first checkpoint, or when all was done
+                if (workspace / "versions").is_dir() and VersionStore(workspace / "versions", bundle / "model.gguf").ids():
+                    break
+                continue
+            assert code in FINISHED
+            break
+        check_goes_on(bundle, data, workspace, uninterrupted)
+        shutil.rmtree(workspace)
