@@ -27,7 +27,7 @@ from mobilefinetuner.runtime.bundle import Bundle  # noqa: E402
 from mobilefinetuner.runtime.session import Session  # noqa: E402
 
 QEMU = "qemu-aarch64"
-SETTINGS = ("scenario=customer_service", "scenario.system_prompt=Be brief.", "scenario.decode_tokens=16")
+SETTINGS = ("scenario=customer_service", "scenario.system_prompt=Hi", "scenario.decode_tokens=16")
 
 
 def main() -> int:
@@ -63,7 +63,8 @@ def row(device: str, options: argparse.Namespace, root: Arm64Root, plugin: Path,
     kernels = bundle.files["kernels.so"].sha256
     if kernels not in counted:
         print(f"counting for {device}", file=sys.stderr)
-        counted[kernels] = instructions(bundle.folder, 2, root, plugin) - instructions(bundle.folder, 1, root, plugin)
+        one, two = (instructions(bundle, steps, root, plugin) for steps in (1, 2))
+        counted[kernels] = two - one
     size_mb = sum(record.n_bytes for record in bundle.files.values()) / 1e6
     plan = Session.open(bundle.folder, None, True, 1, to_execute=False).plan
     features = " ".join(bundle.manifest["required_cpu_features"])
@@ -73,11 +74,15 @@ def row(device: str, options: argparse.Namespace, root: Arm64Root, plugin: Path,
     )
 
 
-def instructions(bundle: Path, steps: int, root: Arm64Root, plugin: Path) -> int:
-    """Guest instructions of loading the bundle and `steps` training steps with one thread."""
+def instructions(bundle: Bundle, steps: int, root: Arm64Root, plugin: Path) -> int:
+    """Guest instructions of loading the bundle and `steps` training steps with one thread.
+
+    The processor is one that has what the profile promises and no more where that is little: it must not take a better variant.
+    """
+    cpu = "max" if "asimddp" in bundle.manifest["required_cpu_features"] else "cortex-a53"
     words = [QEMU, "-plugin", str(plugin), "-d", "plugin", "-L", str(root.folder), str(root.folder / "usr/bin/python3")]
-    script = [str(PHONE_TESTS / "train_steps.py"), str(bundle), str(bundle.with_suffix(".npz")), str(steps), "1"]
-    done = subprocess.run([*words, *script], env=root.environment("max"), capture_output=True, text=True, check=True)
+    script = [str(PHONE_TESTS / "train_steps.py"), str(bundle.folder), str(bundle.folder.with_suffix(".npz")), str(steps), "1"]
+    done = subprocess.run([*words, *script], env=root.environment(cpu), capture_output=True, text=True, check=True)
     return int(re.search(r"instructions: (\d+)", done.stderr)[1])
 
 

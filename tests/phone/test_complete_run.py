@@ -2,8 +2,9 @@
 
 The phone is a Debian arm64 root under qemu: its sshd is a real one, its adb device speaks to the real adb. The tiny random model
 goes the whole way in minutes; SmolLM2 takes long under qemu and has the marker `phone`.
-Bounds, arm64 against this machine (fp32): first and last training loss within 1e-4, the merged file's nibbles and sizes equal and
-its scales and minima within one fp16 step.
+Bounds, arm64 against this machine (fp32): training and held-out losses within 1e-4; the merged file's size, nibbles and scales
+equal, at most 2 % of its minima different, and the difference at most 2 % of the update (norms). AdamW divides a gradient by its own size, so
+where it is nothing but rounding, the first steps go either way: equal files cannot be asked for.
 """
 
 from __future__ import annotations
@@ -131,17 +132,18 @@ def test_the_complete_run_on_an_arm64_phone(arm64_transport, made, here, arm64_s
 
 
 def _same_weights(ours: Path, theirs: Path, base: Path) -> None:
-    """Equal but for the last bit of a block's fp16 minimum; and different from the base at all."""
+    """Nibbles and scales equal, nearly all minima equal, and what differs small beside what was learned."""
     a, b, c = (GgufFile.open(path) for path in (ours, theirs, base))
     assert list(a.tensors) == list(b.tensors) and ours.stat().st_size == theirs.stat().st_size
-    changed = 0
+    blocks, different, apart, learned = 0, 0, 0.0, 0.0
     for name, info in a.tensors.items():
         if info.type_name != "Q4_1":
             assert a.data(name).tobytes() == b.data(name).tobytes(), name
             continue
-        blocks = [np.frombuffer(g.data(name), np.uint8).reshape(-1, 20) for g in (a, b, c)]
-        assert (blocks[0][:, :2] == blocks[1][:, :2]).all() and (blocks[0][:, 4:] == blocks[1][:, 4:]).all(), name
-        minima = [np.ascontiguousarray(block[:, 2:4]).view(np.float16)[:, 0].astype(np.float64) for block in blocks]
-        assert (np.abs(minima[0] - minima[1]) <= np.maximum(np.abs(minima[0]) * 2.0**-10, 2.0**-24)).all(), name
-        changed += int((minima[0] != minima[2]).sum())
-    assert changed > 0
+        raw = [np.frombuffer(g.data(name), np.uint8).reshape(-1, 20) for g in (a, b, c)]
+        assert (raw[0][:, :2] == raw[1][:, :2]).all() and (raw[0][:, 4:] == raw[1][:, 4:]).all(), name
+        minima = [np.ascontiguousarray(block[:, 2:4]).view(np.float16)[:, 0].astype(np.float64) for block in raw]
+        blocks, different = blocks + len(minima[0]), different + int((minima[0] != minima[1]).sum())
+        apart, learned = apart + float(((minima[0] - minima[1]) ** 2).sum()), learned + float(((minima[0] - minima[2]) ** 2).sum())
+    assert learned > 0 and apart**0.5 <= 0.02 * learned**0.5
+    assert different <= 0.02 * blocks
