@@ -245,7 +245,7 @@ class TrainRecipe(Checked):
     """fixes initialisation and data order"""
     buckets: tuple[str, ...] = setting(("1x64", "1x128", "1x256"), BUCKET)
     """static shapes the kernels are compiled for, micro-batch x tokens"""
-    head_chunk_tokens: int = setting(32, Range(at_least=1, at_most=4096))
+    head_chunk_tokens: int = setting(64, Range(at_least=1, at_most=4096))
     """labelled positions whose logits exist at the same time"""
     compute: Literal["fp32"] = setting("fp32", not_available=("int8",))
     """arithmetic of the frozen matrix products"""

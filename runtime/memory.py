@@ -31,7 +31,8 @@ def phase_table(plan: Plan, weights_bytes: int, threads: int, bucket: str) -> tu
     """The phases' needs when training runs in `bucket`."""
     state = adapter_tensors(plan)
     training = [*state, *training_tensors(plan, bucket)]
-    scoring = scoring_tensors(plan, f"1x{parse_bucket(bucket)[1]}")
+    # Verification reads texts and prompts in buckets of every length.
+    scoring = [s for tokens in sorted({parse_bucket(b)[1] for b in plan.buckets}) for s in scoring_tensors(plan, f"1x{tokens}")]
     workspaces = plan.workspace_bytes * threads
 
     def phase(name: str, specs: Sequence[TensorSpec], scratch: int) -> PhaseMemory:

@@ -102,7 +102,7 @@ def measure(session: Session, model: OpenedVersion, yardstick: Yardstick, progre
 
 def mean_loss(forwards: ForwardSet, samples: Sequence[Tokens]) -> float:
     """Summed loss over label tokens, in nats per token."""
-    losses = forwards.losses(samples)
+    losses = forwards.packed_losses(samples)
     labels = sum(len(part) for part in losses)
     return float(sum(part.sum(dtype="float64") for part in losses)) / labels
 

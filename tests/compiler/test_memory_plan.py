@@ -35,9 +35,10 @@ def test_the_backward_phase_is_the_memory_that_a_training_step_allocates(plan):
     assert phases["forward"].optimizer == 0 and phases["forward"].total < phases["backward"].total
 
 
-def test_the_verify_phase_is_what_scoring_and_decoding_allocate(plan):
+def test_the_verify_phase_is_what_scoring_in_buckets_of_every_length_and_decoding_allocate(plan):
     phases = {p.phase: p for p in phase_table(plan, WEIGHTS_BYTES, THREADS, "2x32")}
-    specs = [*mounted_tensors(plan), *scoring_tensors(plan, "1x32"), *decoding_tensors(plan)]
+    scoring = [*scoring_tensors(plan, "1x32"), *scoring_tensors(plan, "1x64")]
+    specs = [*mounted_tensors(plan), *scoring, *decoding_tensors(plan)]
     allocated = Arena(specs).n_bytes + THREADS * plan.workspace_bytes
     assert phases["verify"].total == allocated + WEIGHTS_BYTES + floor_bytes(plan)
 
