@@ -28,12 +28,23 @@ TARGET is adb[:SERIAL][:DIR], ssh://[user@]host[:port]/dir (/~/dir: below the ho
 MFT_SSH and MFT_ADB replace the commands ssh and adb, options included: MFT_SSH='ssh -i key'."""
 
 
+ON_DESCRIPTION = """\
+Run a verb of the bundle on a phone, with its output here. Paths are those on the phone, relative to the target's folder (data/...);
+files of --report and --output are brought here."""
+
+
+def _parser(name: str, description: str, usage: str | None = None) -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(
+        prog=name, usage=usage, description=description, epilog=PUSH_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+
+
 def push_command(words: Sequence[str]) -> int:
     """mft push BUNDLE --to TARGET"""
-    parser = argparse.ArgumentParser(prog="mft push", description="Send a bundle to a phone: only what changed, checked there, switched in one step.", epilog=PUSH_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = _parser("mft push", "Send a bundle to a phone: only what changed, checked there, switched in one step.")
     parser.add_argument("bundle", metavar="BUNDLE")
     parser.add_argument("--to", required=True, metavar="TARGET", help=FORMS)
-    parser.add_argument("--with", dest="files", action="append", default=[], type=Path, metavar="FILE", help="send this file to the target's folder data/ as well")
+    parser.add_argument("--with", dest="files", action="append", default=[], type=Path, metavar="FILE", help="send this file to data/ there as well")
     parser.add_argument("--python", metavar="PATH", help="the Python to use there (default: its venv, or python3)")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     options = parser.parse_args(words)
@@ -58,7 +69,7 @@ def push_command(words: Sequence[str]) -> int:
 
 def on_command(words: Sequence[str]) -> int:
     """mft on TARGET VERB …"""
-    parser = argparse.ArgumentParser(prog="mft on", usage="mft on TARGET [--detach | --attach [RUN]] VERB ...", description="Run a verb of the bundle on a phone, with its output here. Paths are those on the phone, relative to the target's folder (data/…); --report and --output files are brought here.", epilog=PUSH_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = _parser("mft on", ON_DESCRIPTION, "mft on TARGET [--detach | --attach [RUN]] VERB ...")
     parser.add_argument("target", metavar="TARGET", help=FORMS)
     parser.add_argument("--detach", action="store_true", help="start it and do not wait")
     parser.add_argument("--attach", nargs="?", const="", metavar="RUN", help="follow a run that is going on, by default the newest")
@@ -99,7 +110,7 @@ def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def pull_command(words: Sequence[str]) -> int:
     """mft pull TARGET WHAT"""
-    parser = argparse.ArgumentParser(prog="mft pull", description="Bring a version's weights, the audit log or another file from a phone.", epilog=PUSH_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = _parser("mft pull", "Bring a version's weights, the audit log or another file from a phone.")
     parser.add_argument("target", metavar="TARGET", help=FORMS)
     parser.add_argument("what", metavar="WHAT", help=WANTED)
     parser.add_argument("--output", "-o", type=Path, metavar="PATH", help="file or folder to put it (default: here)")

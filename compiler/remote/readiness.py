@@ -39,7 +39,8 @@ INSTALL = {
     "termux": ("pkg install python python-numpy", "pkg install rust && pip install tokenizers"),
     "debian": ("apt install python3 python3-venv", "python3 -m venv {folder}/venv && {folder}/venv/bin/pip install numpy tokenizers"),
     "android": (
-        "adb shell has no Python; install Termux from F-Droid, run there: pkg install python openssh && sshd, and use --to ssh://PHONE:8022/~/mobilefinetuner",
+        "adb shell has no Python; install Termux from F-Droid, run there: pkg install python openssh && sshd, and use "
+        "--to ssh://PHONE:8022/~/mobilefinetuner",
         "push a Python with numpy and tokenizers to the phone and name it: --python PATH",
     ),
     "other": ("install Python 3.10 or newer", "python3 -m venv {folder}/venv && {folder}/venv/bin/pip install numpy tokenizers"),
@@ -89,7 +90,8 @@ def check_target(target: Target, bundle: Bundle, needed_bytes: int, named_python
     for name in ("numpy", "tokenizers"):
         if not facts[name] or facts[name].startswith("broken"):
             problems.append(f"has no Python package {name}" if not facts[name] else f"has a {name} that does not load ({facts[name][8:]})")
-            remedies += [line for line in ([for_python] if system == "termux" and name == "numpy" else [for_packages]) if line not in remedies]
+            line = for_python if system == "termux" and name == "numpy" else for_packages
+            remedies += [line] if line not in remedies else []
     free = free_bytes_there(target, target.folder)
     if free is not None and free < needed_bytes + SPARE_BYTES:
         problems.append(f"has {free >> 20} MB free where {(needed_bytes + SPARE_BYTES) >> 20} MB are needed")
@@ -102,7 +104,10 @@ def check_target(target: Target, bundle: Bundle, needed_bytes: int, named_python
 
 
 def _system(target: Target) -> str:
-    script = 'case "$PREFIX" in *com.termux*) echo termux;; *) if command -v apt >/dev/null; then echo debian; elif command -v getprop >/dev/null; then echo android; else echo other; fi;; esac'
+    script = (
+        'case "$PREFIX" in *com.termux*) echo termux; exit;; esac\n'
+        "if command -v apt >/dev/null; then echo debian; elif command -v getprop >/dev/null; then echo android; else echo other; fi"
+    )
     return target.run(script).text.strip()
 
 

@@ -21,7 +21,7 @@ from ...runtime.errors import MftError, Paused, UserError
 from .patience import Patience
 from .push import LINK
 from .readiness import python_there
-from .target import Target
+from .target import ConnectionLost, Target
 from .transfer import AGAIN, Progress, Transfer
 
 RUN_ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{6}")
@@ -83,7 +83,7 @@ class RemoteRun:
         self.target.run(f"kill -INT \"$(cat {shlex.quote(self.folder)}/child)\"")
 
 
-def start(target: Target, words: Sequence[str], reports: Sequence[Report] = ()) -> RemoteRun:
+def start(target: Target, words: Sequence[str]) -> RemoteRun:
     """Start a verb that goes on without us. UserError when there is no bundle there."""
     run_id = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:6]}"
     run = RemoteRun(target, run_id, words[0])
@@ -93,20 +93,24 @@ def start(target: Target, words: Sequence[str], reports: Sequence[Report] = ()) 
     verb = shlex.join([words[0], "--workspace", f"{target.folder}/{LINK}-workspace", *words[1:]])
     # The link is followed now: a bundle that is pushed later does not change under a run.
     inner = (
-        f"{shlex.quote(python)} -c {shlex.quote(LAUNCH)} runs/{run_id}/child {shlex.quote(python)} \"$bundle\"/mft.pyz {verb} >runs/{run_id}/out 2>runs/{run_id}/err\n"
+        f"{shlex.quote(python)} -c {shlex.quote(LAUNCH)} runs/{run_id}/child {shlex.quote(python)} \"$bundle\"/mft.pyz {verb} "
+        f">runs/{run_id}/out 2>runs/{run_id}/err\n"
         f"code=$?; echo $code >runs/{run_id}/exit.new && mv runs/{run_id}/exit.new runs/{run_id}/exit"
     )
     # nohup and a session of its own keep it alive without the connection; where HOME may not be written (adb shell), it gets one.
     script = (
         f"cd {folder}/{LINK} 2>/dev/null && [ -f mft.pyz ] || exit 3; bundle=$(pwd -P); export bundle; cd {folder} || exit 3\n"
-        f"mkdir -p runs/{run_id}/files || exit 4; {PRUNE}\n"
+        f"mkdir -p runs/{run_id} || exit 4; {PRUNE}\n"
         "[ -w \"${HOME:-/}\" ] || { mkdir -p home && HOME=$PWD/home && export HOME; }\n"
         "[ -w \"${TMPDIR:-/tmp}\" ] || { mkdir -p tmp && TMPDIR=$PWD/tmp && export TMPDIR; }\n"
         "s=setsid; command -v setsid >/dev/null || s=\n"
         f"PYTHONUNBUFFERED=1 nohup $s sh -c {shlex.quote(f'echo $$ >runs/{run_id}/pid; {inner}')} >/dev/null 2>&1 </dev/null &\n"
-        f"i=0; while [ ! -s runs/{run_id}/child ] && [ $i -lt 100 ]; do sleep 0.1; i=$((i+1)); done; [ -s runs/{run_id}/child ]"
+        f"i=0; while [ ! -s runs/{run_id}/child ] && [ $i -lt 300 ]; do sleep 0.1; i=$((i+1)); done; [ -s runs/{run_id}/child ]"
     )
-    done = target.run(script)
+    try:
+        done = target.run(script)
+    except ConnectionLost as error:  # not tried again: it may have started
+        raise UserError(str(target.address), f"the connection broke at the start ({error})", remedy=f"mft on {target.address} --attach") from error
     if done.code == 3:
         raise UserError(str(target.address), "has no bundle", remedy=f"mft push BUNDLE --to {target.address}")
     if done.code:

@@ -19,7 +19,7 @@ from mobilefinetuner.compiler.remote import run as run_module
 from mobilefinetuner.compiler.remote.address import parse_address
 from mobilefinetuner.compiler.remote.patience import Patience
 from mobilefinetuner.compiler.remote.run import RemoteRun, follow, latest_run, redirect_reports, start
-from mobilefinetuner.compiler.remote.target import Target, connect
+from mobilefinetuner.compiler.remote.target import ConnectionLost, Target, connect
 from mobilefinetuner.runtime.errors import MftError, Paused, UserError
 
 
@@ -203,3 +203,21 @@ def test_a_conversation_gets_a_terminal(tmp_path):
         pass
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 3
     assert b"talking to a terminal" in shown and not list((tmp_path / "target").glob("runs/*"))
+
+
+def test_a_start_whose_answer_is_lost_is_not_repeated_and_can_be_attached(tmp_path, monkeypatch, capfd):
+    target = str(tmp_path / "target")
+    assert main(["push", str(make_bundle(tmp_path / "made", weights_bytes=1000)), "--to", target, "--python", sys.executable]) == 0
+    run = Target.run
+
+    def forgetful(self, script):
+        done = run(self, script)
+        if "nohup" in script:
+            raise ConnectionLost("the answer never came")
+        return done
+
+    monkeypatch.setattr(Target, "run", forgetful)
+    assert main(["on", target, "status", "--code", "3"]) == 2
+    assert f"mft on {target} --attach" in capfd.readouterr().err
+    monkeypatch.setattr(Target, "run", run)
+    assert main(["on", target, "--attach"]) == 3 and len(list((tmp_path / "target" / "runs").iterdir())) == 1
