@@ -85,11 +85,19 @@ class Engine:
     def block_programs(self, name: str, bucket: str, operands: "list[Mapping[str, int]]", scratch: int) -> list[Program]:
         """Entry `name` once per layer; operands[layer] are the addresses of all that is not a weight."""
         return [
-            self.library.program(
-                self.plan.entry(name, bucket, self.signatures[layer]), {**self._shared, **self._blocks[layer], **operands[layer]}, scratch
-            )
+            self.library.program(self._block_entry(name, bucket, layer), {**self._shared, **self._blocks[layer], **operands[layer]}, scratch)
             for layer in range(self.plan.model.layers)
         ]
+
+    def _block_entry(self, name: str, bucket: str, layer: int) -> Entry:
+        signature = self.signatures[layer]
+        try:
+            return self.plan.entry(name, bucket, signature)
+        except KeyError:
+            raise UserError(
+                str(self.weights.path), f"layer {layer} has weights of types {signature}, which this bundle can run but not train",
+                remedy="train from base or from a version that was folded",
+            ) from None  # fmt: skip
 
     def inference_programs(self, name: str, bucket: str, operands: "list[Mapping[str, int]]", scratch: int) -> list[Program]:
         """block_programs of an inference entry; with the mounted adapter where there is one."""

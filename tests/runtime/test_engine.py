@@ -13,6 +13,7 @@ from mobilefinetuner.runtime.engine import Engine, rope_tables
 from mobilefinetuner.runtime.errors import MftError, UserError
 from mobilefinetuner.runtime.gguf_file import GgufFile
 from mobilefinetuner.runtime.plan import KernelCall
+from mobilefinetuner.runtime.train_step import TrainStep
 
 
 def opened(bundle, weights=None, plan=None, threads=1) -> Engine:
@@ -20,10 +21,17 @@ def opened(bundle, weights=None, plan=None, threads=1) -> Engine:
 
 
 def test_weights_of_types_without_kernels_are_refused_and_the_library_stays_free(tiny_bundle_path, tmp_path):
-    other = write_tiny_model(tmp_path / "other.gguf", TinySizes(projections="Q8_0"))
-    with pytest.raises(UserError, match="Q8_0"):
+    other = write_tiny_model(tmp_path / "other.gguf", TinySizes(projections="Q4_0"))
+    with pytest.raises(UserError, match="Q4_0"):
         opened(tiny_bundle_path, other)
     opened(tiny_bundle_path).close()
+
+
+def test_weights_that_can_be_run_but_not_trained_are_refused_by_the_training_step(tiny_bundle_path, tmp_path):
+    lifted = write_tiny_model(tmp_path / "lifted.gguf", TinySizes(projections="Q8_0"))
+    with opened(tiny_bundle_path, lifted) as engine:
+        with pytest.raises(UserError, match="can run but not train"):
+            TrainStep(engine, "1x32")
 
 
 def test_weights_that_are_not_aligned_are_refused_and_the_library_stays_free(tiny_bundle_path, tmp_path):
