@@ -16,12 +16,13 @@ from typing import Sequence
 from ...runtime.bundle import Bundle
 from ...runtime.errors import UserError
 from .address import FORMS, parse_address
-from .patience import Patience
+from .patience import FOLLOWING_PAUSES_SECONDS, Patience
 from .pull import WANTED, pull
-from .push import LINK, print_progress, push_bundle, push_files
+from .push import LINK, push_bundle, push_files
 from .readiness import python_there
 from .run import RUN_ID, RemoteRun, bring_reports, follow, latest_run, redirect_reports, start
 from .target import Target, connect
+from .transfer import print_progress, size_text
 
 PUSH_EPILOG = """\
 TARGET is adb[:SERIAL][:DIR], ssh://[user@]host[:port]/dir (/~/dir: below the home folder), or a folder of this machine.
@@ -62,7 +63,7 @@ def push_command(words: Sequence[str]) -> int:
                           "reused": pushed.reused, "sent_bytes": pushed.sent_bytes, "data": data}, sort_keys=True))  # fmt: skip
         return 0
     there = ", ".join(f"{name} {version}" for name, version in pushed.readiness.versions.items())
-    print(f"{pushed.path}: {len(pushed.sent)} files sent ({pushed.sent_bytes / 1e6:,.1f} MB), {len(pushed.reused)} were there; {there}")
+    print(f"{pushed.path}: {len(pushed.sent)} files sent ({size_text(pushed.sent_bytes)}), {len(pushed.reused)} were there; {there}")
     print(f"there: {pushed.readiness.python} {pushed.path}/mft.pyz --help    here: mft on {options.to} VERB")
     return 0
 
@@ -90,6 +91,7 @@ def on_command(words: Sequence[str]) -> int:
         run = start(target, verb)
         if options.detach:
             print(run.id)
+            _say(f"it goes on there; to follow it: mft on {options.target} --attach {run.id}")
             return 0
         code = _follow(run)
         for path in bring_reports(target, reports, Patience(target, _say), lambda *_: None):
@@ -110,7 +112,7 @@ def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def pull_command(words: Sequence[str]) -> int:
     """mft pull TARGET WHAT"""
-    parser = _parser("mft pull", "Bring a version's weights, the audit log or another file from a phone.")
+    parser = _parser("mft pull", "Bring a version's weights, the audit log, or another file or folder from a phone.")
     parser.add_argument("target", metavar="TARGET", help=FORMS)
     parser.add_argument("what", metavar="WHAT", help=WANTED)
     parser.add_argument("--output", "-o", type=Path, metavar="PATH", help="file or folder to put it (default: here)")
@@ -122,11 +124,11 @@ def pull_command(words: Sequence[str]) -> int:
 
 def _follow(run: RemoteRun) -> int:
     _say(f"run {run.id} on {run.target.address}")
-    return follow(run, Patience(run.target, _say), _write)
+    return follow(run, Patience(run.target, _say, pauses=FOLLOWING_PAUSES_SECONDS), _write)
 
 
 def _write(output: bytes, errors: bytes) -> None:
-    for stream, content in ((sys.stdout, output), (sys.stderr, errors)):
+    for stream, content in ((sys.stderr, errors), (sys.stdout, output)):  # progress comes before the result that it led to
         if content:
             stream.buffer.write(content)
             stream.flush()

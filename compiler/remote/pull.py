@@ -1,7 +1,7 @@
 """Bring a version's weights, a log or any other file from a phone.
 
 In:  a connected target, what is wanted.
-Out: the file here, its checksum compared with the one over there.
+Out: the file here, or the folder with its files, their checksums compared with those over there.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from .target import Target
 from .transfer import AGAIN, Progress, Transfer
 
 VERSION = re.compile(r"v\d{4,}")
-WANTED = "current, a version such as v0001, base, audit, or a path in the target's folder"
+WANTED = "current, a version such as v0001, base, audit, or the path of a file or folder in the target's folder"
 
 
 def pull(target: Target, what: str, to: Path | None, patience: Patience, progress: Progress) -> Path:
-    """Fetch `what` to the file or folder `to` (default: here, under its own name)."""
+    """Fetch `what` to `to` or, where that is a folder, into it (default: here, under its own name)."""
     workspace = f"{target.folder}/{LINK}-workspace"
     if what == "current":
         what = patience.keep_trying(lambda: _current(target, workspace), AGAIN)
@@ -34,7 +34,19 @@ def pull(target: Target, what: str, to: Path | None, patience: Patience, progres
     else:
         path, name = _inside(target, what), PurePosixPath(what).name
     place = Path(name) if to is None else to / name if to.is_dir() else to
-    return Transfer(target, patience, progress).fetch(path, place)
+    transfer = Transfer(target, patience, progress)
+    below = patience.keep_trying(lambda: _files_below(target, path), AGAIN)
+    if not below:
+        return transfer.fetch(path, place)
+    for file in below:
+        transfer.fetch(f"{path}/{file}", place / file)
+    return place
+
+
+def _files_below(target: Target, folder: str) -> list[str]:
+    """Paths of the files in a folder there, relative to it; empty for what is no folder."""
+    found = target.run(f"[ -d {shlex.quote(folder)} ] && cd {shlex.quote(folder)} && find . -type f").text.splitlines()
+    return sorted(line[2:] for line in found if line.startswith("./") and ".." not in line.split("/"))  # nothing may land outside
 
 
 def _current(target: Target, workspace: str) -> str:

@@ -9,7 +9,7 @@ change are linked from the old one. A phone whose connection or battery dies in 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -149,16 +149,3 @@ done
 exit 0"""
 """One rename makes the switch (Python's, because a plain mv would move the link into the folder it points to); a storage without links, such as an
 SD card, gets two. Old bundles stay while a run that may use them is going on."""
-
-
-def print_progress(say: Callable[[str], None]) -> Progress:
-    """A line per file and tenth of it."""
-    shown: dict[str, int] = {}
-
-    def progress(name: str, arrived: int, n_bytes: int) -> None:
-        tenth = 10 if arrived >= n_bytes else 10 * arrived // max(n_bytes, 1)
-        if shown.get(name) != tenth:
-            shown[name] = tenth
-            say(f"  {name}: {arrived / 1e6:,.1f} of {n_bytes / 1e6:,.1f} MB")
-
-    return progress

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.resources
 import json
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...runtime.bundle import Bundle
@@ -30,22 +31,30 @@ def _version(name):
     except Exception as error:
         return "" if isinstance(error, ImportError) and getattr(error, "name", "") == name else "broken: %s" % (error,)
 
+def _makes_venv():
+    try:
+        import ensurepip, venv
+        return True
+    except ImportError:
+        return False
+
 import json, sys
 _cpu = read_machine_cpu()
 print(json.dumps({"python": list(sys.version_info[:3]), "arch": _cpu.arch, "features": sorted(_cpu.features),
-                  "numpy": _version("numpy"), "tokenizers": _version("tokenizers")}))
+                  "numpy": _version("numpy"), "tokenizers": _version("tokenizers"), "makes_venv": _makes_venv()}))
 """
+VENV = "python3 -m venv {venv} && {venv}/bin/pip install numpy tokenizers"
 INSTALL = {
     "termux": ("pkg install python python-numpy", "pkg install rust && pip install tokenizers"),
-    "debian": ("apt install python3 python3-venv", "python3 -m venv {folder}/venv && {folder}/venv/bin/pip install numpy tokenizers"),
+    "debian": ("{sudo}apt install python3 python3-venv", VENV),
     "android": (
-        "adb shell has no Python; install Termux from F-Droid, run there: pkg install python openssh && sshd, and use "
-        "--to ssh://PHONE:8022/~/mobilefinetuner",
+        "adb shell has no Python; in Termux (from F-Droid): pkg install python openssh && sshd, then --to ssh://PHONE:8022/~/mobilefinetuner",
         "push a Python with numpy and tokenizers to the phone and name it: --python PATH",
     ),
-    "other": ("install Python 3.10 or newer", "python3 -m venv {folder}/venv && {folder}/venv/bin/pip install numpy tokenizers"),
+    "other": ("install Python 3.10 or newer", VENV),
 }
 """(for Python itself, for the two packages)"""
+PACKAGES = ("numpy", "tokenizers")
 
 
 @dataclass(frozen=True)
@@ -76,39 +85,64 @@ def python_there(target: Target, named: str | None = None) -> str:
 
 def check_target(target: Target, bundle: Bundle, needed_bytes: int, named_python: str | None = None) -> Readiness:
     """Python, its packages, the processor and the space there. UserError lists everything that is missing at once."""
-    system = _system(target)
-    for_python, for_packages = (line.format(folder=target.folder) for line in INSTALL[system])
+    system, is_root = _system(target)
+    for_python, for_packages = _install_lines(target.folder, system, is_root)
     python = python_there(target, named_python)
     if not python:
         found = f"has no {named_python}" if named_python else "has no Python"
-        raise UserError(str(target.address), found, "Python 3.10 or newer", f"{for_python}; then {for_packages}")
+        raise UserError(str(target.address), found, "Python 3.10 or newer", _typed_there([for_python, for_packages]))
     facts = _ask(target, python)
-    problems, remedies = [], []
-    if tuple(facts["python"]) < OLDEST_PYTHON:
-        problems.append(f"has Python {'.'.join(map(str, facts['python']))} where 3.10 is the oldest that works")
-        remedies.append(for_python)
-    for name in ("numpy", "tokenizers"):
-        if not facts[name] or facts[name].startswith("broken"):
-            problems.append(f"has no Python package {name}" if not facts[name] else f"has a {name} that does not load ({facts[name][8:]})")
-            line = for_python if system == "termux" and name == "numpy" else for_packages
-            remedies += [line] if line not in remedies else []
+    problems, lines = _software_problems(facts, system, for_python, f"{shlex.quote(python)} -m pip install numpy tokenizers" if named_python else for_packages)
     free = free_bytes_there(target, target.folder)
-    if free is not None and free < needed_bytes + SPARE_BYTES:
+    too_full = free is not None and free < needed_bytes + SPARE_BYTES
+    if too_full:
         problems.append(f"has {free >> 20} MB free where {(needed_bytes + SPARE_BYTES) >> 20} MB are needed")
-        remedies.append("free some space, or name another folder")
     if problems:
-        raise UserError(str(target.address), ", ".join(problems), remedy="; ".join(remedies))
+        remedies = ["free some space there, or name another folder"] if too_full else []
+        raise UserError(str(target.address), ", ".join(problems), remedy="; ".join([*remedies, *([_typed_there(lines)] if lines else [])]))
     bundle.require_machine(MachineCpu(facts["arch"], frozenset(facts["features"])))
-    versions = {"python": ".".join(map(str, facts["python"])), "numpy": facts["numpy"], "tokenizers": facts["tokenizers"]}
+    versions = {"python": ".".join(map(str, facts["python"])), **{name: facts[name] for name in PACKAGES}}
     return Readiness(python, versions, system)
 
 
-def _system(target: Target) -> str:
+def _install_lines(folder: str, system: str, is_root: bool) -> tuple[str, str]:
+    """What is typed there for Python itself, and for the two packages."""
+    words = {"venv": shlex.quote(f"{folder}/venv"), "sudo": "" if is_root else "sudo "}
+    for_python, for_packages = (line.format(**words) for line in INSTALL[system])
+    return for_python, for_packages
+
+
+def _software_problems(facts: dict, system: str, for_python: str, for_packages: str) -> tuple[list[str], list[str]]:
+    """(what is wrong with the Python there, the lines that put it right), both empty when all is well."""
+    problems, lines = [], []
+    if tuple(facts["python"]) < OLDEST_PYTHON:
+        problems.append(f"has Python {'.'.join(map(str, facts['python']))} where 3.10 is the oldest that works")
+        lines.append(for_python)
+    for name in PACKAGES:
+        if facts[name] and not facts[name].startswith("broken"):
+            continue
+        problems.append(f"has a {name} that does not load ({facts[name][8:]})" if facts[name] else f"has no Python package {name}")
+        if system == "termux" and name == "numpy" or system == "debian" and not facts["makes_venv"]:
+            lines.append(for_python)  # numpy is a package of Termux; Debian keeps what makes a venv apart from Python
+        if system != "termux" or name != "numpy":
+            lines.append(for_packages)
+    return problems, list(dict.fromkeys(lines))
+
+
+def _typed_there(lines: Sequence[str]) -> str:
+    """A remedy with a line of its own for each command, to be copied."""
+    return "\n  ".join(["these lines there, then the same command again:", *lines])
+
+
+def _system(target: Target) -> tuple[str, bool]:
+    """(what kind of system, whether we are its root)."""
     script = (
         'case "$PREFIX" in *com.termux*) echo termux; exit;; esac\n'
-        "if command -v apt >/dev/null; then echo debian; elif command -v getprop >/dev/null; then echo android; else echo other; fi"
+        "if command -v apt >/dev/null; then echo debian; elif command -v getprop >/dev/null; then echo android; else echo other; fi\n"
+        "[ -w / ] && echo root"
     )
-    return target.run(script).text.strip()
+    words = target.run(script).text.split()
+    return words[0], "root" in words
 
 
 def _ask(target: Target, python: str) -> dict:
@@ -120,5 +154,6 @@ def _ask(target: Target, python: str) -> dict:
     lines = [line for line in done.text.splitlines() if line.startswith("{")]
     if done.code or not lines:
         last = (done.text.strip().splitlines() or ["nothing"])[-1]
-        raise UserError(str(target.address), f"the Python there ({python}) does not work: {last}", remedy="reinstall it, or name another with --python")
+        found = f"the Python there ({python}) does not work: {last}"
+        raise UserError(str(target.address), found, remedy="reinstall it, or name another with --python")
     return json.loads(lines[-1])

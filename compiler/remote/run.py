@@ -26,7 +26,8 @@ from .transfer import AGAIN, Progress, Transfer
 
 RUN_ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{6}")
 CHUNK_BYTES = 1 << 18
-POLL_SECONDS = 0.5
+POLL_SECONDS = (0.5, 1.0, 2.0, 3.0)
+"""pauses between looks that find nothing new, the last for all that follow: each look wakes the phone"""
 REPORT_OPTIONS = ("--report", "--output")
 """options of verbs whose value is a file that the verb writes: it is written there and fetched to that name here"""
 KEPT_RUNS = 20
@@ -131,7 +132,7 @@ PRUNE = f"ls -d runs/*/ 2>/dev/null | sort -r | tail -n +{KEPT_RUNS} | while rea
 
 def follow(run: RemoteRun, patience: Patience, write: Callable[[bytes, bytes], None], pause: Callable[[float], None] = time.sleep) -> int:
     """Pass on what the run writes until it ends; its exit code. Ctrl-C is passed on once; a second one leaves it running."""
-    interrupted = False
+    interrupted, quiet = False, 0
     while True:
         try:
             chunk = patience.keep_trying(run.look, f"mft on {run.target.address} --attach {run.id}")
@@ -140,8 +141,9 @@ def follow(run: RemoteRun, patience: Patience, write: Callable[[bytes, bytes], N
                 return chunk.code
             if chunk.vanished:
                 raise _killed(run)
-            if not chunk.output and not chunk.errors:
-                pause(POLL_SECONDS)
+            quiet = 0 if chunk.output or chunk.errors else quiet + 1
+            if quiet:
+                pause(POLL_SECONDS[min(quiet, len(POLL_SECONDS)) - 1])
         except KeyboardInterrupt:
             if interrupted:
                 raise Paused(f"left running; try: mft on {run.target.address} --attach {run.id}") from None
@@ -157,12 +159,20 @@ def _killed(run: RemoteRun) -> MftError:
 
 
 def latest_run(target: Target) -> str:
-    """The id of the newest run there."""
-    lines = target.run(f"cd {shlex.quote(target.folder)} && ls runs 2>/dev/null").text.split()
-    ids = sorted(name for name in lines if RUN_ID.fullmatch(name))
-    if not ids:
+    """The id of the newest run that is going on there, or of the newest of all."""
+    lines = target.run(f"cd {shlex.quote(target.folder)} && {LIST}").text.splitlines()
+    found = sorted((state == "going", name) for name, _, state in (line.partition(" ") for line in lines) if RUN_ID.fullmatch(name))
+    if not found:
         raise UserError(str(target.address), "has no run to attach to", remedy=f"mft on {target.address} VERB …")
-    return ids[-1]
+    return found[-1][1]
+
+
+LIST = """\
+for run in runs/*/; do
+  name=${run%/}; state=ended
+  if [ ! -f "$run/exit" ] && kill -0 "$(cat "$run/pid" 2>/dev/null)" 2>/dev/null; then state=going; fi
+  echo "${name#runs/} $state"
+done"""
 
 
 def redirect_reports(words: Sequence[str]) -> tuple[list[str], list[Report]]:

@@ -22,6 +22,8 @@ from .target import ConnectionLost, Target
 
 PART = ".part"
 AGAIN = "the same command again: it goes on where it stopped"
+SLACK_BYTES = 1 << 20
+"""storage that has no more than this beside a piece and its copy is called full"""
 Progress = Callable[[str, int, int], None]
 """name, bytes there, bytes in all"""
 
@@ -67,14 +69,27 @@ class Transfer:
 
     def _append(self, piece: bytes, part: str, offset: int) -> None:
         """Add `piece` to `part`, which must be `offset` bytes long."""
-        extra, whole = shlex.quote(f"{part}.{uuid.uuid4().hex[:12]}"), shlex.quote(part)
-        self.target.send(piece, shlex.split(extra)[0])
+        place = f"{part}.{uuid.uuid4().hex[:12]}"
+        extra, whole = shlex.quote(place), shlex.quote(part)
+        try:
+            self.target.send(piece, place)
+        except ConnectionLost:
+            self._refuse_full_storage(piece, extra)
+            raise
         done = self.target.run(
             f"touch {whole}; [ $(wc -c < {whole}) -eq {offset} ] && [ $(wc -c < {extra}) -eq {len(piece)} ] && cat {extra} >> {whole}; code=$?\n"
             f"rm -f {extra}; [ $code -eq 0 ] && [ $(wc -c < {whole}) -eq {offset + len(piece)} ]"
         )
         if done.code:
-            raise ConnectionLost(f"{self.target.address}: a piece of {Path(part).name} did not arrive whole{_full(self.target)}")
+            self._refuse_full_storage(piece, extra)
+            raise ConnectionLost(f"{self.target.address}: a piece of {Path(part).name.removesuffix(PART)} did not arrive whole")
+
+    def _refuse_full_storage(self, piece: bytes, extra: str) -> None:
+        """UserError when a piece failed because there is no room for it; trying again would not help."""
+        self.target.run(f"rm -f {extra}")
+        free = free_bytes_there(self.target, self.target.folder)
+        if free is not None and free < 2 * len(piece) + SLACK_BYTES:
+            raise UserError(str(self.target.address), f"the storage there is full ({free >> 20} MB are free)", remedy=f"free some space there, then {AGAIN}")
 
     def _size_there(self, path: str) -> int:
         text = self.target.run(f"[ -f {shlex.quote(path)} ] && wc -c < {shlex.quote(path)} || echo 0").text.strip()
@@ -145,9 +160,24 @@ def free_bytes_there(target: Target, folder: str) -> int | None:
     return int(words[3]) * 1024 if len(words) > 3 and words[3].isdigit() else None
 
 
-def _full(target: Target) -> str:
-    free = free_bytes_there(target, target.folder)
-    return f" ({free >> 20} MB are free there)" if free is not None else ""
+def print_progress(say: Callable[[str], None]) -> Progress:
+    """A line for each file and, of those that take more than one piece, for every tenth."""
+    shown: dict[str, int] = {}
+
+    def progress(name: str, arrived: int, n_bytes: int) -> None:
+        tenth = 10 if arrived >= n_bytes else 10 * arrived // max(n_bytes, 1)
+        if shown.get(name) != tenth:
+            shown[name] = tenth
+            say(f"  {name}: {size_text(n_bytes)}" if tenth == 10 else f"  {name}: {arrived / 1e6:,.1f} of {n_bytes / 1e6:,.1f} MB")
+
+    return progress
+
+
+def size_text(n_bytes: int) -> str:
+    """For people: 812 bytes, 14 KB, 98.4 MB."""
+    if n_bytes < 1000:
+        return f"{n_bytes} bytes"
+    return f"{n_bytes / 1e3:,.0f} KB" if n_bytes < 1e6 else f"{n_bytes / 1e6:,.1f} MB"
 
 
 def _sha256(path: Path) -> str:

@@ -10,12 +10,13 @@ import platform
 import random
 from pathlib import Path
 
-from mobilefinetuner.compiler.bundle_writer import write_bundle
+from mobilefinetuner.compiler.bundle_writer import WRITTEN_KEYS, write_bundle
 
 RUNTIME = '''\
 import json, os, signal, sys, time
 words = sys.argv[1:]
-print(json.dumps({"words": words, "folder": os.getcwd(), "home": os.environ.get("HOME"), "bundle": os.path.dirname(os.path.abspath(sys.argv[0]))}), flush=True)
+bundle = os.path.dirname(os.path.abspath(sys.argv[0]))
+print(json.dumps({"words": words, "folder": os.getcwd(), "home": os.environ.get("HOME"), "bundle": bundle}), flush=True)
 if "tty" in words:
     print("talking to a terminal" if sys.stdin.isatty() else "talking to nobody")
 if "count" in words:
@@ -43,10 +44,9 @@ sys.exit(int(words[words.index("--code") + 1]) if "--code" in words else 0)
 
 def make_bundle(folder: Path, seed: int = 0, weights_bytes: int = 300_000, **fields: object) -> Path:
     """A bundle; another seed changes the kernels and leaves the weights as they are."""
-    manifest = {
-        "abi": {"arch": {"AMD64": "x86_64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())},
-        "recipe": {}, "required_cpu_features": [], "tools": {}, **fields,
-    }  # fmt: skip
+    arch = {"AMD64": "x86_64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())
+    facts = {"abi": {"arch": arch}, "base_conversions": [], "recipe": {}, "required_cpu_features": [], "tools": {}, **fields}
+    manifest = {key: facts[key] for key in WRITTEN_KEYS}
     files = {
         "model.gguf": random.Random(0).randbytes(weights_bytes), "kernels.so": random.Random(seed + 1).randbytes(60_000),
         "mft.pyz": RUNTIME.encode(), "empty.jsonl": b"",

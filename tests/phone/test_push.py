@@ -13,11 +13,13 @@ from small_bundle import make_bundle
 
 from mobilefinetuner.compiler.cli import main
 from mobilefinetuner.compiler.remote import push as push_module
+from mobilefinetuner.compiler.remote import transfer as transfer_module
 from mobilefinetuner.compiler.remote.address import parse_address
 from mobilefinetuner.compiler.remote.patience import PAUSES_SECONDS, Patience
 from mobilefinetuner.compiler.remote.pull import pull
 from mobilefinetuner.compiler.remote.push import push_bundle, push_files
 from mobilefinetuner.compiler.remote.target import ConnectionLost, Target, connect
+from mobilefinetuner.compiler.remote.transfer import free_bytes_there
 from mobilefinetuner.runtime.bundle import Bundle
 from mobilefinetuner.runtime.errors import UserError
 
@@ -162,12 +164,54 @@ def test_files_of_the_owner_go_to_data_once(phone, bundle, tmp_path):
 
 def test_pull_brings_a_file_through_a_breaking_cable(phone, bundle, tmp_path):
     push(bundle, phone.address())
-    port = phone.port
-    with cable(port or 1, [90_000, 110_000, 130_000] if port else []) as pulled, connect(parse_address(phone.address(port=pulled.port if port else None))) as target:
+    port, cuts = phone.port, [90_000, 110_000, 130_000] if phone.port else []
+    with cable(port or 1, cuts) as pulled, connect(parse_address(phone.address(port=pulled.port if port else None))) as target:
         fetched = pull(target, "base", tmp_path / "here.gguf", patient(target), lambda *_: None)
         assert pulled.cut_count == (3 if port else 0)
     assert fetched.read_bytes() == (bundle / "model.gguf").read_bytes()
     assert [path.name for path in tmp_path.glob(".*")] == []
+
+
+def test_pull_brings_a_folder_with_all_that_is_in_it(phone, bundle, tmp_path):
+    push(bundle, phone.address())
+    (phone.folder / "peft" / "inner").mkdir(parents=True)
+    (phone.folder / "peft" / "adapter.safetensors").write_bytes(b"weights")
+    (phone.folder / "peft" / "inner" / "it's a file.json").write_bytes(b"{}")
+    with connect(parse_address(phone.address())) as target:
+        fetched = pull(target, "peft", tmp_path / "here", patient(target), lambda *_: None)
+    assert (fetched / "adapter.safetensors").read_bytes() == b"weights" and (fetched / "inner" / "it's a file.json").read_bytes() == b"{}"
+
+
+def test_a_storage_that_fills_up_on_the_way_is_told_at_once_and_the_next_push_goes_on(phone, bundle, monkeypatch):
+    kind, sent = type(connect(parse_address(phone.address()))), []
+    send = kind.send
+
+    def filling(self, piece, path):
+        sent.append(path)
+        if len(sent) > 4:
+            monkeypatch.setattr(transfer_module, "free_bytes_there", lambda *_: 20_000)
+            piece = piece[: len(piece) // 2]
+        send(self, piece, path)
+
+    monkeypatch.setattr(kind, "send", filling)
+    with pytest.raises(UserError, match="the storage there is full.*free some space there, then the same command again"):
+        push(bundle, phone.address())
+    assert len(sent) == 5 and not (phone.folder / "bundle").exists() and len(list(phone.folder.glob(".incoming/*/*.part.*"))) == 0
+    monkeypatch.setattr(kind, "send", send)
+    monkeypatch.setattr(transfer_module, "free_bytes_there", free_bytes_there)
+    push(bundle, phone.address())
+    assert contents(phone.folder / "bundle") == contents(bundle)
+
+
+def test_small_files_get_one_line_and_large_ones_a_line_for_each_tenth():
+    lines = []
+    progress = transfer_module.print_progress(lines.append)
+    progress("empty.jsonl", 0, 0)
+    progress("plan.json", 71_700, 71_700)
+    for arrived in range(1, 41):
+        progress("model.gguf", arrived * 10**6, 40 * 10**6)
+    assert lines[:2] == ["  empty.jsonl: 0 bytes", "  plan.json: 72 KB"]
+    assert len(lines[2:]) == 11 and lines[3] == "  model.gguf: 4.0 of 40.0 MB" and lines[-1] == "  model.gguf: 40.0 MB"
 
 
 @pytest.mark.parametrize("what", ["../secret", "/etc/passwd", "nothing-there", "v0001"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
@@ -64,7 +65,7 @@ def test_without_python_the_lines_are_those_of_the_system(bare, tmp_path, monkey
         monkeypatch.setenv("PREFIX", prefix)
     with pytest.raises(UserError, match="has no Python") as refused:
         check(tmp_path)
-    assert line in refused.value.remedy and "\n" not in str(refused.value)
+    assert line in refused.value.remedy and "push" not in line
 
 
 def test_missing_packages_are_named_together_with_the_line_that_installs_them(bare, tmp_path):
@@ -72,7 +73,24 @@ def test_missing_packages_are_named_together_with_the_line_that_installs_them(ba
     with pytest.raises(UserError) as refused:
         check(tmp_path)
     assert "numpy" in refused.value.found and "tokenizers" in refused.value.found
-    assert refused.value.remedy == f"python3 -m venv {tmp_path}/target/venv && {tmp_path}/target/venv/bin/pip install numpy tokenizers"
+    assert refused.value.remedy.splitlines()[1:] == [f"  python3 -m venv {tmp_path}/target/venv && {tmp_path}/target/venv/bin/pip install numpy tokenizers"]
+
+
+def test_a_debian_that_cannot_make_a_venv_is_told_its_package_first(bare, tmp_path):
+    program(bare, "apt", "exit 0")
+    facts = {"python": [3, 13, 1], "arch": "x86_64", "features": [], "numpy": "", "tokenizers": "", "makes_venv": False}
+    program(bare, "python3", f"echo {shlex.quote(json.dumps(facts))}")
+    with pytest.raises(UserError) as refused:
+        check(tmp_path)
+    first, second = refused.value.remedy.splitlines()[1:]
+    assert first.removeprefix("  sudo").strip() == "apt install python3 python3-venv" and second.endswith("pip install numpy tokenizers")
+
+
+def test_a_python_that_was_named_gets_its_packages_itself(bare, tmp_path):
+    named = program(bare, "python3.12", f'exec {shlex.quote(sys.executable)} -I -S "$@"')
+    with pytest.raises(UserError) as refused:
+        check(tmp_path, python=str(named))
+    assert refused.value.remedy.splitlines()[1:] == [f"  {named} -m pip install numpy tokenizers"]
 
 
 def test_on_termux_each_package_has_its_own_line(bare, tmp_path, monkeypatch):
@@ -80,11 +98,11 @@ def test_on_termux_each_package_has_its_own_line(bare, tmp_path, monkeypatch):
     program(bare, "python3", f'exec {shlex.quote(sys.executable)} -I -S "$@"')
     with pytest.raises(UserError) as refused:
         check(tmp_path)
-    assert refused.value.remedy == "pkg install python python-numpy; pkg install rust && pip install tokenizers"
+    assert refused.value.remedy.splitlines()[1:] == ["  pkg install python python-numpy", "  pkg install rust && pip install tokenizers"]
 
 
 def test_an_old_python_and_a_full_storage_are_told_at_once(bare, tmp_path, monkeypatch):
-    program(bare, "python3", 'echo \'{"python": [3, 8, 1], "arch": "x86_64", "features": [], "numpy": "1.26", "tokenizers": "0.20"}\'')
+    program(bare, "python3", 'echo \'{"python": [3, 8, 1], "arch": "x86_64", "features": [], "numpy": "1.26", "tokenizers": "0.20", "makes_venv": true}\'')
     monkeypatch.setattr(readiness, "free_bytes_there", lambda *_: 5 << 20)
     with pytest.raises(UserError) as refused:
         check(tmp_path, needed_bytes=100 << 20)

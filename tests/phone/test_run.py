@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -18,7 +19,7 @@ from mobilefinetuner.compiler.cli import main
 from mobilefinetuner.compiler.remote import run as run_module
 from mobilefinetuner.compiler.remote.address import parse_address
 from mobilefinetuner.compiler.remote.patience import Patience
-from mobilefinetuner.compiler.remote.run import RemoteRun, follow, latest_run, redirect_reports, start
+from mobilefinetuner.compiler.remote.run import POLL_SECONDS, RemoteRun, follow, latest_run, redirect_reports, start
 from mobilefinetuner.compiler.remote.target import ConnectionLost, Target, connect
 from mobilefinetuner.runtime.errors import MftError, Paused, UserError
 
@@ -82,6 +83,37 @@ def test_a_run_goes_on_without_its_connection_and_is_found_again(ready):
         assert latest_run(target) == run.id
         assert follow(RemoteRun(target, run.id, "wait"), patient(target), screen) == 0
     assert b"ready" in screen.output
+
+
+def test_attach_finds_the_run_that_is_going_on_and_not_a_newer_one_that_ended(ready):
+    with connect(parse_address(ready.address())) as target:
+        with pytest.raises(UserError, match="no run"):
+            latest_run(target)
+        waiting = start(target, ["wait"])
+        others = [start(target, words) for words in (["status"], ["tune", "die"])]
+        for run in others:
+            with contextlib.suppress(MftError):
+                follow(run, patient(target), Screen())
+        assert latest_run(target) == waiting.id
+        (ready.folder / "go").touch()
+        follow(waiting, patient(target), Screen())
+        assert latest_run(target) == max(run.id for run in [waiting, *others])
+
+
+def test_looks_become_rarer_while_nothing_happens_and_frequent_again_when_something_does(ready):
+    pauses, limit = [], len(POLL_SECONDS) + 2
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == limit:
+            (ready.folder / "go").touch()
+
+    with connect(parse_address(ready.address())) as target:
+        run = start(target, ["wait"])
+        while b"ready" not in run.look().output:
+            pass
+        assert follow(run, patient(target), Screen(), pause=pause) == 0
+    assert tuple(pauses[: len(POLL_SECONDS)]) == POLL_SECONDS and set(pauses[len(POLL_SECONDS) : limit]) == {POLL_SECONDS[-1]}
 
 
 def test_following_survives_a_pulled_cable(ready):
