@@ -23,14 +23,14 @@ from ..runtime.errors import UserError
 CHUNK_BYTES = 1 << 20
 BUILDING_SUFFIX = ".building"
 RENAME_EXCHANGE, AT_FDCWD = 2, -100  # linux/fs.h, fcntl.h
-WRITTEN_KEYS = ("abi", "recipe", "required_cpu_features", "tools")
+WRITTEN_KEYS = ("abi", "base_conversions", "recipe", "required_cpu_features", "tools")
 """what the caller says; the writer adds files, format_version and bundle_id"""
 
 
 def write_bundle(out: Path, files: Mapping[str, bytes | Path], manifest_fields: Mapping[str, Any]) -> Path:
     """Write `files` and their manifest to the folder `out` and return it.
 
-    manifest_fields: abi (a dict with at least `arch`), recipe, required_cpu_features, tools (name -> version).
+    manifest_fields: abi (a dict with at least `arch`), base_conversions (a list), recipe, required_cpu_features, tools (name -> version).
     Raises UserError when `out` is something else than a bundle, or cannot be written.
     """
     _check_names(files, manifest_fields)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from ..runtime.merge import LIFT_TYPES, lifted
 from ..runtime.plan import PROJECTIONS, AdapterPlan, AdapterTensor, Argument, Entry, KernelCall, Operand, parse_bucket, signature_of, types_of
 from .autodiff import differentiate
 from .graph import (
@@ -20,8 +21,6 @@ from .kernels import optimizer
 from .lower import lower
 from .model_shape import ModelShape
 
-LIFTED_TYPE = "Q8_0"
-"""what a tensor becomes when a lora adapter is merged into it"""
 DECODE_BUCKET = "1x1"
 ADAPTER_ALIGNMENT = 16
 """elements; matrices of the flat vector start on 64 bytes"""
@@ -57,10 +56,15 @@ def base_signatures(shape: ModelShape) -> tuple[str, ...]:
 
 
 def signatures_of(shape: ModelShape, adapter: AdapterSpec) -> tuple[str, ...]:
-    """Weight types of the base's layers, and of what merging a classic LoRA, trained here or imported, makes of them."""
+    """Weight types of the base's layers, and of what merging a classic LoRA makes of them: in every type that a merge tries, or in
+    the largest alone where only an imported adapter can be one."""
     base = base_signatures(shape)
-    lifted = [signature_of(types_of(s) | dict.fromkeys(adapter.targets, LIFTED_TYPE)) for s in base]
-    return tuple(dict.fromkeys([*base, *lifted]))
+    tried = LIFT_TYPES if adapter.kind == "lora" else LIFT_TYPES[-1:]
+    merged = [
+        signature_of({name: lifted(kind, lift_to) if name in adapter.targets else kind for name, kind in types_of(s).items()})
+        for lift_to in tried for s in base
+    ]  # fmt: skip
+    return tuple(dict.fromkeys([*base, *merged]))
 
 
 def build_entries(shape: ModelShape, adapter: AdapterSpec, sizes: Sizes, kernels: KernelSet) -> tuple[Entry, ...]:

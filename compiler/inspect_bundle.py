@@ -43,6 +43,7 @@ def describe_bundle(folder: Path) -> dict[str, Any]:
         "n_bytes": sum(record.n_bytes for record in bundle.files.values()) + (folder / MANIFEST_NAME).stat().st_size,
         "files": files,
         "memory": [{**dataclasses.asdict(phase), "total": phase.total} for phase in _memory_plan(bundle)],
+        "base_conversions": bundle.manifest["base_conversions"],
         "recipe": bundle.recipe,
         "tools": bundle.manifest["tools"],
     }
@@ -63,6 +64,8 @@ def print_bundle(description: Mapping[str, Any], console: Console) -> None:
     console.print(_table((), ((name, str(value)) for name, value in facts.items())))
     rows = [(name, _size(file["n_bytes"]), file["sha256"][:16]) for name, file in description["files"].items()]
     console.print(_table(("file", "size", "sha256"), rows))
+    if conversions := description["base_conversions"]:
+        console.print(_table(("base converted", *list(conversions[0])[1:]), ([f"{v:.1e}" if isinstance(v, float) else str(v) for v in c.values()] for c in conversions)))
     phases = description["memory"]
     if phases:
         console.print(_table(("memory plan", *list(phases[0])[1:]), ([_size(v) if isinstance(v, int) else v for v in phase.values()] for phase in phases)))

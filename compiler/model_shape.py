@@ -17,6 +17,8 @@ from ..runtime.errors import UserError
 from ..runtime.gguf_file import GgufFile
 
 ARCHITECTURES = ("llama",)
+NORM_TYPES = ("F32", "F16", "BF16")
+"""of the norms' gains; they are F32 in the bundle"""
 
 _USED_KEYS = {
     "attention.head_count",
@@ -160,8 +162,8 @@ def _check_tensors(gguf: GgufFile, shape: ModelShape, where: str) -> None:
             raise UserError(where, f"the tensor {name} is not implemented for {shape.architecture}", "models without it")
         if tuple(info.shape) != expected[name]:
             raise UserError(where, f"{name} has the shape {tuple(info.shape)}", f"{expected[name]}", "fetch the model file again")
-        if name.endswith("norm.weight") and info.type_name != "F32":
-            raise UserError(where, f"{name} is of type {info.type_name}", "F32 for norms")
+        if name.endswith("norm.weight") and info.type_name not in NORM_TYPES:
+            raise UserError(where, f"{name} is of type {info.type_name}", ", ".join(NORM_TYPES))
     missing = [name for name in expected if name not in gguf.tensors]
     if missing:
         raise UserError(where, f"the tensor {missing[0]} is missing ({len(missing)} in all)", remedy="fetch the model file again")

@@ -11,7 +11,7 @@ import importlib.metadata
 import importlib.resources
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ..runtime import __version__
@@ -24,7 +24,7 @@ from ..runtime.data.scenario import Scenario, scenario_document
 from ..runtime.data.windows import Splitter
 from ..runtime.tokenizer import Tokenizer
 from . import ability_probes
-from .base_model import write_base_model
+from .base_model import Conversion, write_base_model
 from .bundle_writer import write_bundle
 from .chat_template import compile_chat_format
 from .entries import Sizes, adapter_plan, build_entries, signatures_of
@@ -49,14 +49,23 @@ CONTEXT_MULTIPLE = 64
 def compile_bundle(recipe: Recipe, progress: Progress) -> Path:
     """Build the recipe's bundle. UserError for whatever in the recipe or its inputs cannot be compiled."""
     progress(f"1/6 model: {recipe.model.name}")
-    model = GgufFile.open(resolve_model(recipe.model.source, progress))
-    shape = read_shape(model)
-    _check_sizes(recipe, shape)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.gguf"
+        source = GgufFile.open(resolve_model(recipe.model.source, progress))
+        _check_sizes(recipe, read_shape(source))
+        conversions = write_base_model(source, path, recipe.quantization, recipe.train)
+        for conversion in conversions:
+            progress(f"    {conversion}")
+        return _compile(recipe, source, GgufFile.open(path), conversions, progress)
+
+
+def _compile(recipe: Recipe, source: GgufFile, model: GgufFile, conversions: Sequence[Conversion], progress: Progress) -> Path:
+    """model: the source as the bundle has it."""
     progress("2/6 tokenizer and chat template, proved against Jinja")
-    tokenizer = tokenizer_json(model.metadata, str(model.path))
-    scenario = _scenario(recipe, model, tokenizer)
+    tokenizer = tokenizer_json(source.metadata, str(source.path))
+    scenario = _scenario(recipe, source, tokenizer)
     progress("3/6 graph, gradients and static plan")
-    plan, libraries = _plan_and_kernels(recipe, shape)
+    plan, libraries = _plan_and_kernels(recipe, read_shape(model))
     plan = with_memory(plan, model.size_bytes, recipe.device.threads, recipe.device.memory_budget_mb << 20, recipe.device.name)
     device = recipe.device
     built: dict[str, bytes | Path] = {}
@@ -66,6 +75,7 @@ def compile_bundle(recipe: Recipe, progress: Progress) -> Path:
     progress("5/6 runtime")
     files: dict[str, bytes | Path] = {
         **built,
+        "model.gguf": model.path,
         "mft.pyz": make_zipapp(),
         "plan.json": _json(plan.to_json()),
         "scenario.json": _json(scenario),
@@ -73,10 +83,7 @@ def compile_bundle(recipe: Recipe, progress: Progress) -> Path:
         **_template_files(recipe, tokenizer, scenario["chat"], progress),
     }
     progress(f"6/6 writing {recipe.out}")
-    with tempfile.TemporaryDirectory() as folder:
-        files["model.gguf"] = Path(folder) / "model.gguf"
-        write_base_model(model, files["model.gguf"])
-        return write_bundle(recipe.out, files, _manifest_fields(recipe))
+    return write_bundle(recipe.out, files, {**_manifest_fields(recipe), "base_conversions": [dataclasses.asdict(c) for c in conversions]})
 
 
 def _check_sizes(recipe: Recipe, shape: ModelShape) -> None:

@@ -274,11 +274,13 @@ class QuantizationRecipe(Checked):
 
     SECTION = "quantization"
 
-    base: Literal["keep"] = "keep"
-    """keep: the base weights stay in the blocks their GGUF has"""
-    merge: Literal["fold", "exact", "mount"] = "fold"
-    """fold: a grouped adapter goes into the blocks' minima, same size; exact: tensors with a lora adapter become Q8_0;
-    mount: either kind is kept beside the weights, which stay as they are"""
+    base: Literal["auto", "Q4_1", "Q5_1", "Q8_0"] = "auto"
+    """the projections' blocks: auto keeps what the GGUF has as far as kernels read it and the adapter can be merged into it, else takes
+    the nearest type that can (Q4_0, Q4_K → Q4_1; Q5_K → Q5_1; …); the others bring every projection to that type. Each error is printed"""
+    merge: Literal["auto", "fold", "exact", "mount"] = "auto"
+    """auto: the smallest file that keeps what was learned: fold for a grouped adapter, exact for lora, mount when none does;
+    fold: a grouped adapter goes into the blocks' minima, same size; exact: tensors with a lora adapter go up to the smallest type that keeps
+    the loss, Q8_0 at most; mount: either kind is kept beside the weights, which stay as they are"""
 
 
 @dataclass(frozen=True)
@@ -306,9 +308,13 @@ class Recipe(Checked):
             problems.append(UserError("scenario.window_tokens", found, f"at most {longest}",
                                       f"train.buckets=[{','.join(self.train.buckets)},1x{self.scenario.window_tokens}]"))  # fmt: skip
         wanted = {"grouped": "fold", "lora": "exact"}[self.train.adapter]
-        if self.quantization.merge not in (wanted, "mount"):
-            found = f"{self.quantization.merge} cannot merge a {self.train.adapter} adapter"
-            problems.append(UserError("quantization.merge", found, f"{wanted}, mount", f"quantization={wanted}"))
+        merge, base = self.quantization.merge, self.quantization.base
+        if merge not in (wanted, "mount", "auto"):
+            found = f"{merge} cannot merge a {self.train.adapter} adapter"
+            problems.append(UserError("quantization.merge", found, f"auto, {wanted}, mount", "quantization=auto"))
+        if base == "Q8_0" and self.train.adapter == "grouped" and merge != "mount":
+            problems.append(UserError("quantization.base", "nothing folds into Q8_0, which has no minimum per block", "auto, Q4_1, Q5_1",
+                                      "quantization.base=Q5_1, or train.adapter=lora, or quantization.merge=mount"))  # fmt: skip
         return problems
 
     @property

@@ -31,35 +31,35 @@ def _half(blocks: np.ndarray, start: int) -> np.ndarray:
     return np.ascontiguousarray(blocks[..., start:start + 2]).view(np.float16).astype(np.float32)
 
 
-def _nibbles(packed: np.ndarray) -> np.ndarray:
+def nibbles(packed: np.ndarray) -> np.ndarray:
     """[N, G, 16] u8 → [N, G, 32] u8: low halves first, then high halves"""
     return np.concatenate([packed & 0x0F, packed >> 4], axis=-1)
 
 
-def _fifth_bits(packed: np.ndarray) -> np.ndarray:
+def fifth_bits(packed: np.ndarray) -> np.ndarray:
     """[N, G, 4] u8 → [N, G, 32] u8, each 0 or 16"""
     return np.unpackbits(packed, axis=-1, bitorder="little") << np.uint8(4)
 
 
 def _from_q4_0(raw: np.ndarray) -> np.ndarray:
     blocks = _blocks(raw, "Q4_0")
-    return _half(blocks, 0) * (_nibbles(blocks[..., 2:]).astype(np.float32) - 8)
+    return _half(blocks, 0) * (nibbles(blocks[..., 2:]).astype(np.float32) - 8)
 
 
 def _from_q4_1(raw: np.ndarray) -> np.ndarray:
     blocks = _blocks(raw, "Q4_1")
-    return _half(blocks, 0) * _nibbles(blocks[..., 4:]).astype(np.float32) + _half(blocks, 2)
+    return _half(blocks, 0) * nibbles(blocks[..., 4:]).astype(np.float32) + _half(blocks, 2)
 
 
 def _from_q5_0(raw: np.ndarray) -> np.ndarray:
     blocks = _blocks(raw, "Q5_0")
-    values = _nibbles(blocks[..., 6:]) | _fifth_bits(blocks[..., 2:6])
+    values = nibbles(blocks[..., 6:]) | fifth_bits(blocks[..., 2:6])
     return _half(blocks, 0) * (values.astype(np.float32) - 16)
 
 
 def _from_q5_1(raw: np.ndarray) -> np.ndarray:
     blocks = _blocks(raw, "Q5_1")
-    values = _nibbles(blocks[..., 8:]) | _fifth_bits(blocks[..., 4:8])
+    values = nibbles(blocks[..., 8:]) | fifth_bits(blocks[..., 4:8])
     return _half(blocks, 0) * values.astype(np.float32) + _half(blocks, 2)
 
 
@@ -134,6 +134,15 @@ def _to_q4_1(values: np.ndarray) -> np.ndarray:
     return _join(values, d.astype(np.float16), low.astype(np.float16), _pack_nibbles(q))
 
 
+def _to_q5_1(values: np.ndarray) -> np.ndarray:
+    groups = _groups(values)
+    low = groups.min(axis=-1, keepdims=True)
+    d = (groups.max(axis=-1, keepdims=True) - low) / np.float32(31)
+    q = np.trunc((groups - low) * _inverse(d) + np.float32(0.5)).astype(np.uint8).clip(0, 31)
+    high = np.packbits(q >> np.uint8(4), axis=-1, bitorder="little")
+    return _join(values, d.astype(np.float16), low.astype(np.float16), high, _pack_nibbles(q & np.uint8(15)))
+
+
 def _to_q8_0(values: np.ndarray) -> np.ndarray:
     groups = _groups(values)
     d = np.abs(groups).max(axis=-1, keepdims=True) / np.float32(127)
@@ -143,7 +152,7 @@ def _to_q8_0(values: np.ndarray) -> np.ndarray:
 
 
 _QUANTIZERS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "Q4_0": _to_q4_0, "Q4_1": _to_q4_1, "Q8_0": _to_q8_0,
+    "Q4_0": _to_q4_0, "Q4_1": _to_q4_1, "Q5_1": _to_q5_1, "Q8_0": _to_q8_0,
     "F16": lambda values: values.astype(np.float16).view(np.uint8),
     "F32": lambda values: values.view(np.uint8),
 }
@@ -164,16 +173,3 @@ def minima(raw: np.ndarray, type_name: str) -> np.ndarray:
     if type_name not in FOLDABLE_TYPES:
         raise ValueError(f"{type_name} has no minimum per block of 32, only {' and '.join(FOLDABLE_TYPES)} have")
     return _blocks(raw, type_name).view(np.float16)[..., 1]
-
-
-def q4_0_as_q4_1(raw: np.ndarray) -> np.ndarray:
-    """The same values as Q4_1: m = −8d. raw [N, G·18] u8 → [N, G·20] u8
-
-    Exact unless −8d leaves fp16's range, which needs |d| > 8188 and is refused with ValueError.
-    """
-    blocks = _blocks(raw, "Q4_0")
-    d = np.ascontiguousarray(blocks[..., :2]).view(np.float16)
-    m = d.astype(np.float32) * np.float32(-8)
-    if not np.isfinite(m.astype(np.float16)).all():
-        raise ValueError("a block's scale is too large for a Q4_1 minimum")
-    return np.concatenate([blocks[..., :2], m.astype(np.float16).view(np.uint8), blocks[..., 2:]], axis=-1).reshape(raw.shape[0], -1)

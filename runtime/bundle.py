@@ -20,11 +20,11 @@ from . import __version__
 from .cpu_features import MachineCpu, read_machine_cpu
 from .errors import UserError
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """raised whenever an older runtime would misread a newer bundle or the other way round"""
 MANIFEST_NAME = "manifest.json"
 KERNELS_NAME = "kernels.so"
-MANIFEST_KEYS = ("abi", "bundle_id", "files", "format_version", "recipe", "required_cpu_features", "tools")
+MANIFEST_KEYS = ("abi", "base_conversions", "bundle_id", "files", "format_version", "recipe", "required_cpu_features", "tools")
 MANIFEST_MAX_BYTES = 16 << 20
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -165,6 +165,7 @@ def _file_records(manifest: Mapping[str, Any], path: Path) -> dict[str, FileReco
         and isinstance(features, list)
         and all(isinstance(name, str) for name in features)
         and isinstance(manifest["recipe"], dict)
+        and isinstance(manifest["base_conversions"], list)
         and isinstance(files, dict)
         and all(is_file_name(name) and _is_file_entry(entry) for name, entry in files.items())
     )

@@ -36,6 +36,10 @@ _TENSOR_TYPE_ROWS = (
 TENSOR_TYPES: dict[str, TensorType] = {row[0]: TensorType(*row) for row in _TENSOR_TYPE_ROWS}
 TENSOR_TYPES_BY_CODE: dict[int, TensorType] = {kind.code: kind for kind in TENSOR_TYPES.values()}
 
+FILE_TYPE_KEY = "general.file_type"
+FILE_TYPE_CODES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "Q5_0": 8, "Q5_1": 9}
+"""what a file says about itself when most of its weights are of a type (llama.h, enum llama_ftype)"""
+
 
 @dataclass(frozen=True)
 class ValueType:

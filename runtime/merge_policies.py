@@ -1,33 +1,51 @@
 """How a trained adapter becomes a version: merged into weights of its own, or mounted beside those that are there.
 
-In:  the bundle's policy, the version that was trained on, the adapter.
+In:  the bundle's policy, the version that was trained on, the adapter, who says whether a merged file keeps what was learned.
 Out: Made: the new version, opened, and what the merge did.
-fold: a grouped adapter goes into the blocks' minima, nothing is quantized again. exact: tensors with a classic LoRA become Q8_0.
-mount: the weights stay as they are and the adapter is computed beside them, so nothing is lost and little is stored.
+fold: a grouped adapter goes into the blocks' minima, nothing is quantized again. exact: tensors with a classic LoRA go up to the
+smallest type that keeps the loss. mount: the weights stay as they are and the adapter is computed beside them. auto: the smallest
+file of these that keeps what was learned, and mounted when none does.
 """
 
 from __future__ import annotations
 
 import datetime
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from . import __version__, checkpoint
 from .adapter_tensors import AdapterTensors
 from .bundle import Bundle
-from .durable import canonical_json
+from .durable import canonical_json, remove
 from .gguf_file import GgufFile
 from .gguf_types import tensor_bytes
-from .merge import LIFTED_TYPE, UNQUANTIZED_TYPES, MergeReport, check_adapter_fits
+from .merge import LIFT_TYPES, MergeReport, check_adapter_fits, lifted, merge_version, merged_types
 from .plan import AdapterPlan
 from .version_block import VersionBlock
 from .versions import OpenedVersion, Version, VersionStore
 
-Policy = Literal["fold", "exact", "mount"]
+Policy = Literal["auto", "fold", "exact", "mount"]
 STATE_VECTORS = 3
 """of a checkpoint: the adapter and the two moments"""
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way of merging."""
+
+    policy: Literal["fold", "exact"]
+    lift_to: str
+    """exact: the smallest type of an adapted tensor"""
+
+    def __str__(self) -> str:
+        return self.policy if self.policy == "fold" else f"exact, {self.lift_to}"
+
+
+Keeps = Callable[[GgufFile, Way], bool]
+"""Whether this merged file keeps what the adapter has learned."""
 
 
 @dataclass(frozen=True)
@@ -36,18 +54,54 @@ class Made:
 
     version: Version
     opened: OpenedVersion
+    way: str
+    """as the user reads it"""
     report: MergeReport | None
     """None when nothing was merged"""
 
 
-def make_version(store: VersionStore, policy: Policy, on: OpenedVersion, adapter: AdapterTensors, block: VersionBlock, recipe: Mapping[str, Any]) -> Made:
-    """Write the version; UserError when the adapter does not fit the weights it was trained on."""
+class _NothingKept(Exception):
+    """No merged file keeps what was learned."""
+
+
+def merge_ways(policy: Policy, base: GgufFile, adapter: AdapterTensors, can_measure: bool) -> tuple[Way, ...]:
+    """What is tried, the smallest file first. can_measure: False when nothing is held back to measure with, so only what is safest is left."""
     if policy == "mount":
-        check_adapter_fits(on.model, adapter, to_merge=False)
-        version, report = store.mount(on.id, adapter, block, recipe), None
-    else:
-        version, report = store.add(on.model, adapter, block, recipe)
-    return Made(version, store.open(version.id), report)
+        return ()
+    if adapter.kind == "grouped":
+        return (Way("fold", LIFT_TYPES[-1]),)
+    by_types = {tuple(merged_types(base, adapter, lift_to).values()): lift_to for lift_to in (LIFT_TYPES if can_measure else LIFT_TYPES[-1:])}
+    return tuple(Way("exact", lift_to) for lift_to in by_types.values())
+
+
+def make_version(
+    store: VersionStore, policy: Policy, ways: tuple[Way, ...], keeps: Keeps,
+    on: OpenedVersion, adapter: AdapterTensors, block: VersionBlock, recipe: Mapping[str, Any],
+) -> Made:  # fmt: skip
+    """Write the version; UserError when the adapter does not fit the weights it was trained on.
+
+    Under a policy that asks for a merge, the last way is taken even if it keeps too little: the verdict then says so.
+    """
+    taken: list[Way] = []
+
+    def merge(base: GgufFile, adapter: AdapterTensors, block: VersionBlock, out: Path) -> MergeReport:
+        for way in ways:
+            taken[:] = [way]
+            report = merge_version(base, adapter, block, out, way.lift_to)
+            if keeps(GgufFile.open(out), way) or (policy != "auto" and way is ways[-1]):
+                return report
+            remove(out)
+        raise _NothingKept
+
+    try:
+        if ways:
+            version, report = store.add(on.model, adapter, block, recipe, merge)
+            return Made(version, store.open(version.id), str(taken[0]), report)
+    except _NothingKept:
+        pass  # mounted, below; `keeps` has said why
+    check_adapter_fits(on.model, adapter, to_merge=False)
+    version = store.mount(on.id, adapter, block, recipe)
+    return Made(version, store.open(version.id), "mount", None)
 
 
 def run_bytes(policy: Policy, model: GgufFile, plan: AdapterPlan) -> int:
@@ -56,11 +110,10 @@ def run_bytes(policy: Policy, model: GgufFile, plan: AdapterPlan) -> int:
     if policy == "mount":
         return checkpoints + 4 * plan.size
     grown = 0
-    if policy == "exact":
+    if plan.kind == "lora":
         for info in (model.tensors[tensor.name[:-2]] for tensor in plan.tensors if tensor.name.endswith(":A")):
-            if info.type_name not in UNQUANTIZED_TYPES:
-                grown += tensor_bytes(info.shape, LIFTED_TYPE) - info.n_bytes
-    return checkpoints + 4 * plan.size + model.size_bytes + max(0, grown)
+            grown += tensor_bytes(info.shape, lifted(info.type_name, LIFT_TYPES[-1])) - info.n_bytes
+    return checkpoints + 4 * plan.size + model.size_bytes + grown
 
 
 def new_block(bundle: Bundle, parent: str, data_fingerprint: str, steps: int) -> VersionBlock:

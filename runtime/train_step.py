@@ -60,7 +60,6 @@ class TrainStep:
         head = {name: self.arena.address(name) for name in ("targets", "scale", "loss")}
         head |= {"x": self.arena.address("head_x"), "dx": self.arena.address("head_dx")}
         self._head_loss = engine.program(plan.entry("head_loss"), head, scratch)
-        self._head_score = engine.program(plan.entry("head_score"), head, scratch)
         update = {"w": "parameters", "m": "first_moment", "v": "second_moment", "g": "gradient", "hyper": "hyper", "total": "norm"}
         addresses = {name: self.state.address(tensor) for name, tensor in update.items()}
         self._adamw = engine.program(plan.entry("adamw_step"), addresses, 0)
@@ -85,11 +84,6 @@ class TrainStep:
         self._embed.run()
         for program in self._forward:
             program.run()
-
-    def score(self, batch: PackedBatch) -> float:
-        """Summed loss of the micro-batch in nats, without gradients."""
-        self.forward(batch)
-        return _total(score_rows(self._head_score, self.arena, self.arena["hidden"][-1], batch.targets))
 
     def accumulate(self, batch: PackedBatch, labels_in_step: int) -> float:
         """Add the micro-batch's share of the step's mean-loss gradient to `gradient`; returns its summed loss in nats.

@@ -22,8 +22,9 @@ from .durable import require_space
 from .errors import MftError, UserError
 from .evaluation import load_cases
 from .memory import available_bytes, choose_bucket, peak_bytes, peak_rss_bytes
-from .merge_policies import Made, Policy, make_version, new_block, run_bytes
-from .packing import Tokens, pack
+from .merge_policies import Made, Policy, make_version, merge_ways, new_block, run_bytes
+from .merge_trial import Attempt, MergeTrial
+from .packing import Tokens
 from .progress import StepLine
 from .session import Session
 from .train_settings import Course, TrainSettings
@@ -52,8 +53,6 @@ class Trained:
 
     record: RunRecord
     adapter: AdapterTensors
-    mounted_loss: float | None
-    """held-out loss with the adapter beside the weights, in nats per token; None without held-out conversations"""
     plan_bytes: int
 
 
@@ -65,6 +64,9 @@ class TuneResult:
     promoted: bool
     judgement: Judgement
     mounted_loss: float | None
+    """held-out loss with the adapter beside the weights, in nats per token; None without held-out conversations"""
+    attempts: tuple[Attempt, ...]
+    """what was merged and measured, the taken one last unless none was kept"""
     record: RunRecord
     plan_bytes: int
     model_path: str
@@ -75,7 +77,7 @@ class TuneResult:
             "version": self.version.id, "promoted": self.promoted, "verdict": self.judgement.verdict, "reasons": list(self.judgement.reasons),
             "steps": r.step, "loss_first": r.loss_first, "loss_last": r.loss_last, "seconds": round(r.seconds, 3),
             "tokens_per_second": round(r.tokens / max(r.seconds, 1e-9), 2), "peak_rss_bytes": peak_rss_bytes(), "plan_bytes": self.plan_bytes,
-            "heldout_loss_mounted": self.mounted_loss, "before": self.judgement.before.as_json(), "after": self.judgement.after.as_json(),
+            "heldout_loss_mounted": self.mounted_loss, "merge_attempts": [attempt.as_json() for attempt in self.attempts], "before": self.judgement.before.as_json(), "after": self.judgement.after.as_json(),
             "model": self.model_path,
         }  # fmt: skip
 
@@ -86,37 +88,44 @@ def tune(session: Session, cache: TrainingCache, request: TuneRequest) -> TuneRe
     parent = session.open_version(request.parent)
     require_space(session.workspace.path, run_bytes(_policy(session), parent.model, session.plan.adapter))
     trained = _train(session, parent, cache, request)
-    made = _make_version(session, parent, cache, trained)
+    trial = MergeTrial(session, parent, trained.adapter, yardstick)
+    made = _make_version(session, parent, cache, trained, trial)
     version = made.version
-    judgement = _verify(session, parent, made, trained, yardstick)
+    judgement = _verify(session, parent, made, trial, yardstick)
     promoted = _decide(session, version, judgement)
     checkpoint.discard(session.workspace.runs_dir / RUN_FOLDER)
     model_path = str(session.versions.model_path(version.id))
-    return TuneResult(version, promoted, judgement, trained.mounted_loss, trained.record, trained.plan_bytes, model_path)
+    return TuneResult(
+        version, promoted, judgement, trial.mounted.heldout_loss, tuple(trial.attempts), trained.record, trained.plan_bytes, model_path
+    )
 
 
 def _policy(session: Session) -> Policy:
     return session.bundle.recipe["quantization"]["merge"]
 
 
-def _make_version(session: Session, parent: OpenedVersion, cache: TrainingCache, trained: Trained) -> Made:
+def _make_version(session: Session, parent: OpenedVersion, cache: TrainingCache, trained: Trained, trial: MergeTrial) -> Made:
+    """The version, merged in the smallest way that keeps what was learned; what was tried besides goes to the audit log."""
     policy = _policy(session)
-    session.say("mounting the adapter" if policy == "mount" else "merging into a new weight file")
+    ways = merge_ways(policy, parent.model, trained.adapter, can_measure=trial.mounted.heldout_loss is not None)
     block = new_block(session.bundle, parent.id, cache.fingerprint, trained.record.step)
-    made = make_version(session.versions, policy, parent, trained.adapter, block, dict(session.bundle.recipe))
+    made = make_version(session.versions, policy, ways, trial.keeps, parent, trained.adapter, block, dict(session.bundle.recipe))
     version = made.version
+    for attempt in trial.attempts:
+        if not attempt.kept:
+            session.audit.append("merge_lost", version=version.id, **attempt.as_json())
     facts = {} if made.report is None else {"rounding_loss": made.report.rounding_loss}
-    session.audit.append("mounted" if made.report is None else "merged", version=version.id, policy=policy, bytes=version.model_bytes,
-                         adapter=version.adapter_digest, **facts)  # fmt: skip
+    session.audit.append("mounted" if made.report is None else "merged", version=version.id, policy=policy, way=made.way,
+                         bytes=version.model_bytes, adapter=version.adapter_digest, **facts)  # fmt: skip
     return made
 
 
 def _train(session: Session, parent: OpenedVersion, cache: TrainingCache, request: TuneRequest) -> Trained:
     """The training phase; its activations are free again when it returns."""
-    samples, heldout = cache.samples("train"), cache.samples("heldout")
+    samples = cache.samples("train")
     settings = TrainSettings.from_recipe(session.bundle.recipe, request.epochs, request.seed)
     course = Course.of(settings, len(samples), request.steps)
-    longest = max(len(s.token_ids) for split in (samples, heldout) for s in split)
+    longest = max(len(sample.token_ids) for sample in samples)
     weights, free = parent.model, available_bytes()
     bucket = choose_bucket(session.plan, weights.size_bytes, session.threads, longest, free)
     plan_bytes = peak_bytes(session.plan, weights.size_bytes, session.threads, bucket)
@@ -126,8 +135,7 @@ def _train(session: Session, parent: OpenedVersion, cache: TrainingCache, reques
         trainer = Trainer(engine, bucket, samples, course, folder, _identity(session, parent, cache, course))
         _begin(session, trainer, parent, request.resume)
         record = _run(session, trainer)
-        mounted_loss = _mounted_loss(trainer, heldout) if len(heldout) else None
-        return Trained(record, tensors_of(session.plan.adapter, trainer.parameters), mounted_loss, plan_bytes)
+        return Trained(record, tensors_of(session.plan.adapter, trainer.parameters), plan_bytes)
 
 
 def _say_plan(session: Session, course: Course, bucket: str, plan_bytes: int, free_bytes: int | None) -> None:
@@ -190,13 +198,6 @@ def pause_wishes() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def _mounted_loss(trainer: Trainer, heldout: Sequence[Tokens]) -> float:
-    """Held-out loss with the adapter beside the weights: what a lossless merge would give."""
-    runner = trainer.step_runner
-    batches = pack(list(heldout), runner.batch, runner.width)
-    return sum(runner.score(batch) for batch in batches) / sum(batch.labels for batch in batches)
-
-
 def yardstick_of(session: Session, heldout: Sequence[Tokens]) -> Yardstick:
     """The held-out samples, the bundle's probes, and its test conversations as far as they leave room for an answer."""
     files = session.bundle.files
@@ -208,16 +209,15 @@ def yardstick_of(session: Session, heldout: Sequence[Tokens]) -> Yardstick:
     return Yardstick(heldout, fitting, probes)
 
 
-def _verify(session: Session, parent: OpenedVersion, made: Made, trained: Trained, yardstick: Yardstick) -> Judgement:
+def _verify(session: Session, parent: OpenedVersion, made: Made, trial: MergeTrial, yardstick: Yardstick) -> Judgement:
+    """The new version against its parent; what the trial has measured of it is not measured again."""
     session.say(f"measuring {parent.id}")
     before: Scores = measure(session, parent, yardstick, session.say)
     session.say(f"measuring {made.version.id}")
-    after = measure(session, made.opened, yardstick, session.say)
-    if made.report is None:
-        return judge(before, after, None)
-    session.say("measuring the adapter before the merge")
-    mounted = OpenedVersion(parent.id, parent.model, (), trained.adapter)
-    return judge(before, after, measure(session, mounted, replace(yardstick, probes=()), session.say))
+    known = trial.mounted if made.report is None else trial.last
+    rest = measure(session, made.opened, Yardstick((), () if known.answers else yardstick.cases, yardstick.probes), session.say)
+    after = replace(rest, heldout_loss=known.heldout_loss, answers=known.answers or rest.answers)
+    return judge(before, after, None if made.report is None else trial.mounted)
 
 
 def _decide(session: Session, version: Version, judgement: Judgement) -> bool:

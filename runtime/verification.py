@@ -88,7 +88,8 @@ def measure(session: Session, model: OpenedVersion, yardstick: Yardstick, progre
     with session.engine(model.model, model.adapter) as engine:
         forwards = ForwardSet(engine)
         loss = mean_loss(forwards, yardstick.heldout) if yardstick.heldout else None
-        progress(f"held-out loss {loss:.4f}" if loss is not None else "no held-out conversations")
+        if loss is not None:
+            progress(f"held-out loss {loss:.4f}")
         probes = tuple(ability.score(forwards, session.tokenizer, session.chat, yardstick.probes)) if yardstick.probes else ()
         decoder = Decoder(engine, forwards)
 
@@ -112,7 +113,8 @@ def judge(before: Scores, after: Scores, mounted: Scores | None) -> Judgement:
     worse, doubts, good = [], [], []
     _judge_loss(before, after, worse, doubts, good)
     if mounted is not None:
-        _judge_merge(mounted, after, worse, good)
+        comparison = compare_merge(mounted, after)
+        (good if comparison.kept else worse).append(str(comparison))
     if any(a.found or a.missed for a in after.answers):
         change = after.entity_recall - before.entity_recall
         text = f"entity recall {before.entity_recall:.2f} → {after.entity_recall:.2f}"
@@ -131,18 +133,30 @@ def _judge_loss(before: Scores, after: Scores, worse: list[str], doubts: list[st
     (good if after.heldout_loss < before.heldout_loss else worse).append(text)
 
 
-def _judge_merge(mounted: Scores, merged: Scores, worse: list[str], good: list[str]) -> None:
-    """What the merge took away of what the adapter had learned."""
-    found, lost = [], False
+@dataclass(frozen=True)
+class MergeComparison:
+    """What a merge did to what the adapter had learned."""
+
+    kept: bool
+    found: tuple[str, ...]
+    """what was compared, in words"""
+
+    def __str__(self) -> str:
+        found = ", ".join(self.found) or "nothing was held back to measure it with"
+        return f"the merge {'kept' if self.kept else 'lost'} what was learned: {found}"
+
+
+def compare_merge(mounted: Scores, merged: Scores) -> MergeComparison:
+    """Held-out loss and, where both have them, the answers of the merged file against those with the adapter mounted."""
+    found, kept = [], True
     if mounted.heldout_loss is not None and merged.heldout_loss is not None:
         found.append(f"held-out loss {mounted.heldout_loss:.4f} mounted, {merged.heldout_loss:.4f} merged")
-        lost = merged.heldout_loss > mounted.heldout_loss * (1 + MERGE_TOLERANCE)
-    if mounted.answers:
+        kept = merged.heldout_loss <= mounted.heldout_loss * (1 + MERGE_TOLERANCE)
+    if mounted.answers and merged.answers:
         same = sum(a.text == b.text for a, b in zip(mounted.answers, merged.answers))
         found.append(f"{same} of {len(mounted.answers)} answers unchanged")
-        lost = lost or merged.entity_recall < mounted.entity_recall - RECALL_TOLERANCE
-    if found:
-        (worse if lost else good).append(f"the merge {'lost' if lost else 'kept'} what was learned: {', '.join(found)}")
+        kept = kept and merged.entity_recall >= mounted.entity_recall - RECALL_TOLERANCE
+    return MergeComparison(kept, tuple(found))
 
 
 def _judge_ability(before: Scores, after: Scores, worse: list[str], doubts: list[str], good: list[str]) -> None:

@@ -26,6 +26,7 @@ from .version_block import VersionBlock
 BASE = "base"
 MODEL_NAME, RECORD_NAME, CURRENT_NAME = "model.gguf", "version.json", "current"
 _ID = re.compile(r"v(\d{4,})")
+Merge = Callable[[GgufFile, AdapterTensors, VersionBlock, Path], MergeReport]
 Verdict = Literal["unverified", "promote", "warn", "keep"]
 """keep: the version before it stays in use"""
 
@@ -245,13 +246,14 @@ class VersionStore:
 
     # --- changing: the caller holds the workspace's lock ---------------------------------------------------------------
 
-    def add(self, base: GgufFile, adapter: AdapterTensors, block: VersionBlock, recipe: Mapping[str, Any]) -> tuple[Version, MergeReport]:
-        """Merge into a new, not yet verified version; its id is set here, whatever the block says."""
+    def add(self, base: GgufFile, adapter: AdapterTensors, block: VersionBlock, recipe: Mapping[str, Any],
+            merge: Merge = merge_version) -> tuple[Version, MergeReport]:
+        """Merge into a new, not yet verified version; its id is set here, whatever the block says. What `merge` raises leaves nothing behind."""
         block = replace(block, id=self.next_id())
         reports: list[MergeReport] = []
 
         def fill(staged: Path) -> Version:
-            reports.append(merge_version(base, adapter, block, staged / MODEL_NAME))
+            reports.append(merge(base, adapter, block, staged / MODEL_NAME))
             return _version(block, reports[0].size_bytes, reports[0].sha256, reports[0].adapter_digest, recipe)
 
         return self._publish(block.id, adapter, fill), reports[0]

@@ -158,7 +158,7 @@ def _unpack_transposed(block: BlockType, lanes: int):
                 for jv in T.unroll(PANEL_COLUMNS // lanes):
                     for j in T.vectorized(lanes):
                         panel[at + 16 * upper + lane, jv * lanes + j] = (
-                            block.quant(w, row + jv * lanes + j, g, upper, lane) * scale[jv * lanes + j] + minimum[jv * lanes + j]
+                            block.quant(w, row + jv * lanes + j, g, upper, lane, across_rows=True) * scale[jv * lanes + j] + minimum[jv * lanes + j]
                         )
 
     return unpack

@@ -10,7 +10,7 @@ from mobilefinetuner.compiler.bundle_writer import write_bundle
 from mobilefinetuner.runtime.bundle import Bundle
 from mobilefinetuner.runtime.errors import UserError
 
-FIELDS = {"abi": {"arch": "x86_64"}, "recipe": {"a": 1.5}, "required_cpu_features": [], "tools": {"llvm": "1"}}
+FIELDS = {"abi": {"arch": "x86_64"}, "base_conversions": [], "recipe": {"a": 1.5}, "required_cpu_features": [], "tools": {"llvm": "1"}}
 FILES = {"a.bin": b"aaa", "b.json": b"{}"}
 
 

@@ -13,7 +13,8 @@ from mobilefinetuner.compiler.bundle_writer import write_bundle
 from mobilefinetuner.compiler.zipapp_writer import make_zipapp
 from mobilefinetuner.runtime.cpu_features import read_machine_cpu
 
-FIELDS = {"abi": {"arch": read_machine_cpu().arch}, "recipe": {"train": {"rank": 16, "note": "[bold]店"}}, "required_cpu_features": [], "tools": {"mft": "1"}}
+CONVERSIONS = [{"from_type": "Q4_0", "to_type": "Q4_1", "tensors": 14, "mean_error": 0.0, "worst_error": 2.5e-5, "worst_tensor": "blk.0.attn_q.weight"}]
+FIELDS = {"abi": {"arch": read_machine_cpu().arch}, "base_conversions": CONVERSIONS, "recipe": {"train": {"rank": 16, "note": "[bold]店"}}, "required_cpu_features": [], "tools": {"mft": "1"}}
 PLAN = json.dumps({"memory": [dict(phase="backward", weights=97 << 20, adapter=1 << 20, optimizer=2 << 20, activations=3 << 20, scratch=512, floor=30 << 20)]}).encode()
 
 
@@ -90,7 +91,7 @@ def test_bytes_that_are_no_text_are_refused(tmp_path):
 
 def test_inspect_shows_files_recipe_and_whether_it_runs_here(bundle):
     page = mft("inspect", str(bundle), COLUMNS="200").stdout.decode()
-    for text in ("mft.pyz", "plan.json", "train.rank", "16", "[bold]店", "runs here", "yes", "backward", "97.0 MiB", "512 B"):
+    for text in ("mft.pyz", "plan.json", "train.rank", "16", "[bold]店", "runs here", "yes", "backward", "97.0 MiB", "512 B", "Q4_0", "2.5e-05"):
         assert text in page
     document = json.loads(mft("inspect", str(bundle), "--json").stdout)
     assert document["runs_here"] and set(document["files"]) == {"mft.pyz", "plan.json"} and document["recipe"] == FIELDS["recipe"]

@@ -9,6 +9,7 @@ import gguf
 import numpy as np
 import pytest
 from kernel_trial import FROZEN, FROZEN_T, GATHER, MATMUL, MATVEC, label
+from mobilefinetuner.compiler.kernels.block_types import BLOCK_TYPES
 
 TOLERANCE = 2e-6
 
@@ -60,7 +61,7 @@ def test_gathered_rows_are_the_dequantized_rows_to_the_last_bit_but_one(trial, k
     close(trial.run(label("gather_rows", kind, size), ids, w)[-1], dense[ids], 2e-7)
 
 
-@pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q8_0"])
+@pytest.mark.parametrize("kind", BLOCK_TYPES)
 def test_extreme_scales_of_blocks_are_read_exactly(trial, kind):
     """Largest and smallest fp16 numbers, subnormal ones and both zeros as scale; byte patterns from all over as quants."""
     t, vocabulary, d = 5, 40, 64
@@ -68,7 +69,7 @@ def test_extreme_scales_of_blocks_are_read_exactly(trial, kind):
     w = np.random.default_rng(5).integers(0, 256, w.shape, dtype=np.uint8)
     for index, bits in enumerate((0x7BFF, 0xFBFF, 0x0001, 0x83FF, 0x8000)):
         w[index, :, 0], w[index, :, 1] = bits & 255, bits >> 8
-        if kind == "Q4_1":
+        if BLOCK_TYPES[kind].has_minimum:
             w[index, :, 2:4] = w[(index + 1) % 5, :, 0:2]
     with np.errstate(over="ignore"):
         wanted = gguf.dequantize(w.reshape(vocabulary, -1)[:t].copy(), gguf.GGMLQuantizationType[kind])

@@ -198,8 +198,10 @@ def test_an_alpha_of_zero_is_a_zero_scale_and_refused():
 
 
 def test_an_adapter_is_only_paired_with_a_merge_that_can_take_it():
-    assert problems_of("train.adapter=lora")["quantization.merge"].remedy == "quantization=exact"
-    assert problems_of("quantization=exact")["quantization.merge"].remedy == "quantization=fold"
+    assert problems_of("train.adapter=lora", "quantization=fold")["quantization.merge"].allowed == "auto, exact, mount"
+    assert problems_of("quantization=exact")["quantization.merge"].allowed == "auto, fold, mount"
+    assert "quantization.base=Q5_1" in problems_of("quantization.base=Q8_0")["quantization.base"].remedy
+    assert load_recipe(["quantization.base=Q8_0", "train.adapter=lora"]).quantization.base == "Q8_0"
     assert load_recipe(["quantization=exact", "train.adapter=lora"]).quantization.merge == "exact"
     for kind in ("grouped", "lora"):
         assert load_recipe(["quantization=mount", f"train.adapter={kind}"]).quantization.merge == "mount"

@@ -93,4 +93,4 @@ def tiny_lora_bundle_path(tiny_model_path: Path, tmp_path_factory: pytest.TempPa
     """As tiny_bundle_path, with the classic kind of adapter."""
     from tiny_bundle import compile_tiny_bundle
 
-    return compile_tiny_bundle(tmp_path_factory.mktemp("lora-bundle") / "tiny", tiny_model_path, "train.adapter=lora", "quantization=exact")
+    return compile_tiny_bundle(tmp_path_factory.mktemp("lora-bundle") / "tiny", tiny_model_path, "train.adapter=lora", "quantization=auto")

@@ -21,6 +21,7 @@ from mobilefinetuner.runtime.version_block import payload_is_intact, read_versio
 QUESTIONS = {
     "When do you open?": "At 10:20.", "Where are you?": "12 Orrery Lane.", "Who ships?": "Zephyr Post.", "What bulb?": "E19, 40 watts.",
     "Is there a club?": "Lantern Club.", "How do I pay?": "Cash.", "Which phone?": "0555 7731.", "How long?": "47 days.",
+    "Can I cancel?": "In 2 hours.", "Any warranty?": "5 years.", "Free post?": "Above 62.", "Gift?": "4 marlets.",
 }  # fmt: skip
 IDS = [1, 7, 300, 45, 45, 9, 128, 511]
 
@@ -88,6 +89,23 @@ def test_a_classic_lora_comes_into_a_bundle_for_grouped_adapters_and_can_be_talk
     merged = GgufFile.open(phone.workspace / "versions" / version / "model.gguf")
     assert {merged.tensors[name].type_name for name in pairs} == {"Q8_0"}
     assert phone.run("chat", "--prompt", "Who ships?", "--version", version)["version"] == version
+
+
+def test_a_trained_lora_becomes_the_smallest_file_that_keeps_it_and_the_record_tells_what_was_tried(tiny_lora_bundle_path, tmp_path, capsys):
+    phone = Phone(tiny_lora_bundle_path, tmp_path / "work", capsys)
+    report = phone.tune(tmp_path, "--epochs", 30)
+    attempts = report["merge_attempts"]
+    assert [a["way"] for a in attempts] == ["exact, Q4_1", "exact, Q5_1", "exact, Q8_0"][: len(attempts)]
+    assert [a["kept"] for a in attempts[:-1]] == [False] * (len(attempts) - 1)
+    limit = report["heldout_loss_mounted"] * 1.01
+    assert all(a["heldout_loss"] <= limit for a in attempts if a["kept"])
+    records = phone.run("audit")["records"]
+    made = next(record for record in records if record["event"] in ("merged", "mounted"))
+    assert made["facts"]["way"] == (attempts[-1]["way"] if attempts[-1]["kept"] else "mount")
+    assert sum(record["event"] == "merge_lost" for record in records) == sum(not a["kept"] for a in attempts)
+    model = GgufFile.open(Path(report["model"]))
+    types = {info.type_name for name, info in model.tensors.items() if name.startswith("blk.") and "norm" not in name}
+    assert types == ({attempts[-1]["way"][-4:]} if attempts[-1]["kept"] else {"Q4_1"})
 
 
 def test_an_exported_gguf_is_the_version_byte_for_byte_and_never_overwrites(phone, tmp_path):

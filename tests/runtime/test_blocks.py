@@ -53,7 +53,7 @@ def test_quantizing_normal_weights_gives_the_references_bytes(type_name):
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("type_name", ["Q4_0", "Q4_1", "Q8_0"])
+@pytest.mark.parametrize("type_name", ["Q4_0", "Q4_1", "Q5_1", "Q8_0"])
 def test_values_too_close_together_for_a_scale_stay_what_they_are(type_name):
     values = np.zeros((1, 32), np.float32)
     values[0, 3] = 1e-41  # 1/d passes fp32's range, d does not vanish in it
@@ -70,11 +70,6 @@ def test_moving_a_minimum_moves_its_32_values_and_touches_no_other_byte(type_nam
     changed[2, 32:64] = 0
     assert not changed.any()
     assert (moved != raw).sum() <= 2
-
-
-def test_q4_0_becomes_q4_1_without_loss():
-    raw = random_blocks("Q4_0")
-    np.testing.assert_array_equal(gguf.dequantize(blocks.q4_0_as_q4_1(raw), reference("Q4_1")), gguf.dequantize(raw, reference("Q4_0")))
 
 
 def test_other_types_and_odd_rows_are_refused():

@@ -16,6 +16,7 @@ MACHINE = MachineCpu("aarch64", frozenset({"fp", "asimd", "asimddp"}))
 FIELDS = {
     "abi": {"arch": "aarch64", "mtriple": "aarch64-linux-android"},
     "recipe": {"train": {"rank": 16, "learning_rate": 1e-4}, "scenario": {"system_prompt": "你好 “shop”"}},
+    "base_conversions": [],
     "required_cpu_features": ["asimd", "asimddp"],
     "tools": {"mobilefinetuner": "0.1.0"},
 }
@@ -103,7 +104,7 @@ def test_a_manifest_that_names_a_place_outside_is_refused(bundle, name):
 @pytest.mark.parametrize(
     "changes",
     [{"files": []}, {"files": {"a": 1}}, {"files": {"a": {"n_bytes": True, "sha256": "0" * 64}}}, {"files": {"a": {"n_bytes": -1, "sha256": "0" * 64}}},
-     {"abi": {}}, {"abi": "arm"}, {"required_cpu_features": "asimd"}, {"required_cpu_features": [1]}, {"recipe": None}, {"surplus": 1}],
+     {"abi": {}}, {"abi": "arm"}, {"required_cpu_features": "asimd"}, {"required_cpu_features": [1]}, {"recipe": None}, {"base_conversions": {}}, {"surplus": 1}],
     ids=str,
 )  # fmt: skip
 def test_a_manifest_of_another_form_is_refused(bundle, changes):

@@ -20,7 +20,7 @@ from mobilefinetuner.runtime.gguf_file import GgufFile
 from mobilefinetuner.runtime.plan import Plan
 from mobilefinetuner.runtime.train_step import TrainStep
 
-FIELDS = {"recipe": {}, "required_cpu_features": [], "tools": {}}
+FIELDS = {"base_conversions": [], "recipe": {}, "required_cpu_features": [], "tools": {}}
 
 
 def bundle_with(tmp_path: Path, variants: list) -> Path:

@@ -1,10 +1,12 @@
-"""A whole `tune` on the tiny model, killed at every operation of the storage and at random moments; then gone on with.
+"""A whole `tune` on the tiny model, stopped at the operations of the storage and at random moments; then gone on with.
 
-After each kill every verb works, and the run that goes on ends with the weights of the run that nobody stopped.
+It is killed, its storage refuses, or its bundle vanishes. After each stop every verb works, and the run that goes on ends with the weights of
+the run that nobody stopped.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -16,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from test_fault_injection import Recording
+from test_fault_injection import Recording, failing_layer
 
 from mobilefinetuner.runtime.audit import AuditLog
 from mobilefinetuner.runtime.cli import main
@@ -54,27 +56,27 @@ def words(bundle: Path, data: Path, workspace: Path, *more: str) -> list[str]:
     return ["tune", str(data), "--steps", str(STEPS), "--threads", "1", "--json", "--workspace", str(workspace), "--bundle", str(bundle), *more]
 
 
-def in_child(run: Callable[[], int]) -> int:
-    """Exit code of `run` in a process of its own, negative for a signal; its words go nowhere."""
+def in_child(run: Callable[[], int], said: Path | None = None) -> int:
+    """Exit code of `run` in a process of its own, negative for a signal; what it says on stderr goes to `said`."""
     child = os.fork()
     if not child:
         code = 99
         try:
             quiet = os.open(os.devnull, os.O_WRONLY)
             os.dup2(quiet, 1)
-            os.dup2(quiet, 2)
+            os.dup2(quiet if said is None else os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
             code = run()
         finally:
             os._exit(code)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def tune(bundle: Path, data: Path, workspace: Path, *more: str, layer: Recording | None = None) -> int:
+def tune(bundle: Path, data: Path, workspace: Path, *more: str, layer: Recording | None = None, said: Path | None = None) -> int:
     def run() -> int:
         with use_layer(layer or Recording()):
             return main(words(bundle, data, workspace, *more))
 
-    return in_child(run)
+    return in_child(run, said)
 
 
 def payload(bundle: Path, workspace: Path) -> str:
@@ -102,19 +104,62 @@ def check_goes_on(bundle: Path, data: Path, workspace: Path, wanted: str) -> Non
     assert AuditLog(workspace / "audit.jsonl").verify().holds and store.open().notices == ()
 
 
-def test_tune_killed_at_any_operation_of_the_storage_goes_on_to_the_same_weights(bundle, data, uninterrupted, tmp_path):
-    counted = tmp_path / "count"
+@pytest.fixture(scope="module")
+def operations(bundle, data, tmp_path_factory) -> int:
+    """How many operations of the storage a whole run takes."""
+    folder = tmp_path_factory.mktemp("count")
 
     def count() -> int:
         layer = Recording()
         with use_layer(layer):
-            main(words(bundle, data, tmp_path / "whole"))
-        counted.write_text(str(len(layer.log)))
+            main(words(bundle, data, folder / "work"))
+        (folder / "count").write_text(str(len(layer.log)))
         return 0
 
     assert in_child(count) == 0
-    operations = int(counted.read_text())
-    assert operations > 50
+    found = int((folder / "count").read_text())
+    assert found > 50
+    return found
+
+
+@pytest.mark.parametrize(("error", "harmless", "reason", "stride"), [
+    pytest.param(errno.ENOSPC, ("unlink", "rmdir", "fsync_directory"), "storage is full", 2, id="full disk"),
+    pytest.param(errno.EROFS, (), "read-only", 5, id="read-only"),
+])
+def test_tune_on_a_storage_that_refuses_says_so_and_goes_on_when_it_is_well_again(
+    bundle, data, uninterrupted, operations, tmp_path, error, harmless, reason, stride
+):  # fmt: skip
+    for number in range(1, operations + 1, stride):
+        workspace, said = tmp_path / "victim", tmp_path / "said"
+        shutil.rmtree(workspace, ignore_errors=True)
+        code = tune(bundle, data, workspace, layer=failing_layer(number, error, harmless), said=said)
+        text = said.read_text(encoding="utf-8")
+        assert "Traceback" not in text and (code in FINISHED or code == UserError.exit_code and reason in text.splitlines()[-1]), (number, text)
+        check_goes_on(bundle, data, workspace, uninterrupted)
+
+
+def test_tune_whose_bundle_vanishes_says_so_and_goes_on_when_it_is_back(bundle, data, uninterrupted, operations, tmp_path):
+    fragile = tmp_path / "bundle"
+    shutil.copytree(bundle, fragile)
+    refused = 0
+    for number in range(1, operations + 1, 5):
+        workspace, said = tmp_path / "victim", tmp_path / "said"
+        shutil.rmtree(workspace, ignore_errors=True)
+
+        def before(n: int, _name: str, _arguments: tuple, number: int = number) -> None:
+            if n == number:
+                fragile.rename(tmp_path / "away")
+
+        code = tune(fragile, data, workspace, layer=Recording(before), said=said)
+        (tmp_path / "away").rename(fragile)
+        text = said.read_text(encoding="utf-8")
+        assert "Traceback" not in text and code in (*FINISHED, UserError.exit_code), (number, text)
+        refused += code == UserError.exit_code
+        check_goes_on(fragile, data, workspace, uninterrupted)
+    assert refused
+
+
+def test_tune_killed_at_any_operation_of_the_storage_goes_on_to_the_same_weights(bundle, data, uninterrupted, operations, tmp_path):
     for number in range(1, operations + 1):
         workspace = tmp_path / "victim"
         shutil.rmtree(workspace, ignore_errors=True)
