@@ -6,7 +6,7 @@ BIN = $(VENV)/bin
 INSTALLED = $(VENV)/installed-$(subst $(comma),-,$(EXTRAS))
 comma = ,
 
-.PHONY: demo test test-slow clean
+.PHONY: demo test test-slow test-phone clean
 
 demo: $(INSTALLED)
 	$(BIN)/mft demo
@@ -18,6 +18,10 @@ test: $(INSTALLED)
 MINUTES ?= 45
 test-slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow --minutes $(MINUTES) -rs --durations=15
+
+# SmolLM2 the whole way on an arm64 phone under qemu, over ssh and over adb.
+test-phone: $(INSTALLED)
+	$(BIN)/python -m pytest -m phone tests/phone/test_complete_run.py -rs --durations=5
 
 $(INSTALLED): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

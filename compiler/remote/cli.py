@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Sequence
@@ -18,10 +17,9 @@ from ...runtime.errors import UserError
 from .address import FORMS, parse_address
 from .patience import FOLLOWING_PAUSES_SECONDS, Patience
 from .pull import WANTED, pull
-from .push import LINK, push_bundle, push_files
-from .readiness import python_there
-from .run import RUN_ID, RemoteRun, bring_reports, follow, latest_run, redirect_reports, start
-from .target import Target, connect
+from .push import push_bundle, push_files
+from .run import RUN_ID, RemoteRun, bring_reports, converse, follow, latest_run, redirect_reports, start
+from .target import connect
 from .transfer import print_progress, size_text
 
 PUSH_EPILOG = """\
@@ -84,7 +82,7 @@ def on_command(words: Sequence[str]) -> int:
         if options.attach is not None:
             return _follow(RemoteRun(target, options.attach or latest_run(target), "tune"))
         if _is_interactive(words_of_verb):
-            return _interactive(target, words_of_verb)
+            return converse(target, words_of_verb)
         verb, reports = redirect_reports(words_of_verb)
         if reports:
             target.run(f"mkdir -p '{target.folder}/reports'")
@@ -135,17 +133,7 @@ def _write(output: bytes, errors: bytes) -> None:
 
 
 def _is_interactive(verb: Sequence[str]) -> bool:
-    return verb[0] == "chat" and "--prompt" not in " ".join(verb) and sys.stdin.isatty()
-
-
-def _interactive(target: Target, verb: Sequence[str]) -> int:
-    """A conversation needs a terminal, and ends with its connection."""
-    import shlex
-    import subprocess
-
-    python, folder = python_there(target), shlex.quote(target.folder)
-    script = f"cd {folder} && exec {shlex.quote(python)} {LINK}/mft.pyz {shlex.join(verb)} --workspace {folder}/{LINK}-workspace"
-    return subprocess.run(target.words(script, terminal=True), check=False, env=os.environ).returncode
+    return verb[0] == "chat" and not any(word.startswith(("--prompt", "--help", "-h")) for word in verb)
 
 
 def _say(text: str) -> None:

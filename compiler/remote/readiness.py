@@ -92,7 +92,9 @@ def check_target(target: Target, bundle: Bundle, needed_bytes: int, named_python
         found = f"has no {named_python}" if named_python else "has no Python"
         raise UserError(str(target.address), found, "Python 3.10 or newer", _typed_there([for_python, for_packages]))
     facts = _ask(target, python)
-    problems, lines = _software_problems(facts, system, for_python, f"{shlex.quote(python)} -m pip install numpy tokenizers" if named_python else for_packages)
+    if named_python:
+        for_packages = f"{shlex.quote(python)} -m pip install numpy tokenizers"
+    problems, lines = _software_problems(facts, system, for_python, for_packages)
     free = free_bytes_there(target, target.folder)
     too_full = free is not None and free < needed_bytes + SPARE_BYTES
     if too_full:

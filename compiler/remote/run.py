@@ -11,6 +11,8 @@ from __future__ import annotations
 import base64
 import re
 import shlex
+import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -91,19 +93,14 @@ def start(target: Target, words: Sequence[str]) -> RemoteRun:
     folder, python = shlex.quote(target.folder), python_there(target)
     if not python:
         raise UserError(str(target.address), "has no Python", remedy=f"mft push BUNDLE --to {target.address} (it says what to install)")
-    verb = shlex.join([words[0], "--workspace", f"{target.folder}/{LINK}-workspace", *words[1:]])
-    # The link is followed now: a bundle that is pushed later does not change under a run.
     inner = (
-        f"{shlex.quote(python)} -c {shlex.quote(LAUNCH)} runs/{run_id}/child {shlex.quote(python)} \"$bundle\"/mft.pyz {verb} "
+        f"{shlex.quote(python)} -c {shlex.quote(LAUNCH)} runs/{run_id}/child {shlex.quote(python)} \"$bundle\"/mft.pyz {_with_workspace(target, words)} "
         f">runs/{run_id}/out 2>runs/{run_id}/err\n"
         f"code=$?; echo $code >runs/{run_id}/exit.new && mv runs/{run_id}/exit.new runs/{run_id}/exit"
     )
-    # nohup and a session of its own keep it alive without the connection; where HOME may not be written (adb shell), it gets one.
+    # nohup and a session of its own keep it alive without the connection
     script = (
-        f"cd {folder}/{LINK} 2>/dev/null && [ -f mft.pyz ] || exit 3; bundle=$(pwd -P); export bundle; cd {folder} || exit 3\n"
-        f"mkdir -p runs/{run_id} || exit 4; {PRUNE}\n"
-        "[ -w \"${HOME:-/}\" ] || { mkdir -p home && HOME=$PWD/home && export HOME; }\n"
-        "[ -w \"${TMPDIR:-/tmp}\" ] || { mkdir -p tmp && TMPDIR=$PWD/tmp && export TMPDIR; }\n"
+        f"{ENTER.format(folder=folder)}mkdir -p runs/{run_id} || exit 4; {PRUNE}\n"
         "s=setsid; command -v setsid >/dev/null || s=\n"
         f"PYTHONUNBUFFERED=1 nohup $s sh -c {shlex.quote(f'echo $$ >runs/{run_id}/pid; {inner}')} >/dev/null 2>&1 </dev/null &\n"
         f"i=0; while [ ! -s runs/{run_id}/child ] && [ $i -lt 300 ]; do sleep 0.1; i=$((i+1)); done; [ -s runs/{run_id}/child ]"
@@ -113,12 +110,37 @@ def start(target: Target, words: Sequence[str]) -> RemoteRun:
     except ConnectionLost as error:  # not tried again: it may have started
         raise UserError(str(target.address), f"the connection broke at the start ({error})", remedy=f"mft on {target.address} --attach") from error
     if done.code == 3:
-        raise UserError(str(target.address), "has no bundle", remedy=f"mft push BUNDLE --to {target.address}")
+        raise _no_bundle(target)
     if done.code:
         raise MftError(f"{target.address}: the run could not be started: {done.text.strip()[-300:]}")
     return run
 
 
+def converse(target: Target, words: Sequence[str]) -> int:
+    """Run a verb that talks to a person: it has our input, a terminal if we have one, and ends with its connection."""
+    folder, python = shlex.quote(target.folder), python_there(target)
+    if target.run(f"[ -f {folder}/{LINK}/mft.pyz ]").code or not python:
+        raise _no_bundle(target)
+    script = f"{ENTER.format(folder=folder)}exec {shlex.quote(python)} \"$bundle\"/mft.pyz {_with_workspace(target, words)}"
+    return subprocess.run(target.words(script, terminal=sys.stdin.isatty()), check=False).returncode
+
+
+def _with_workspace(target: Target, words: Sequence[str]) -> str:
+    """The verb's words for the shell there."""
+    return shlex.join([words[0], "--workspace", f"{target.folder}/{LINK}-workspace", *words[1:]])
+
+
+def _no_bundle(target: Target) -> UserError:
+    return UserError(str(target.address), "has no bundle", remedy=f"mft push BUNDLE --to {target.address}")
+
+
+ENTER = """\
+cd {folder}/bundle 2>/dev/null && [ -f mft.pyz ] || exit 3; bundle=$(pwd -P); export bundle; cd {folder} || exit 3
+[ -w "${{HOME:-/}}" ] || {{ mkdir -p home && HOME=$PWD/home && export HOME; }}
+[ -w "${{TMPDIR:-/tmp}}" ] || {{ mkdir -p tmp && TMPDIR=$PWD/tmp && export TMPDIR; }}
+"""
+"""The link is followed now: a bundle that is pushed later does not change under a run. Where HOME may not be written (adb shell), the run
+gets one."""
 LAUNCH = """\
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_DFL)

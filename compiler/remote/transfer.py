@@ -89,7 +89,8 @@ class Transfer:
         self.target.run(f"rm -f {extra}")
         free = free_bytes_there(self.target, self.target.folder)
         if free is not None and free < 2 * len(piece) + SLACK_BYTES:
-            raise UserError(str(self.target.address), f"the storage there is full ({free >> 20} MB are free)", remedy=f"free some space there, then {AGAIN}")
+            found = f"the storage there is full ({free >> 20} MB are free)"
+            raise UserError(str(self.target.address), found, remedy=f"free some space there, then {AGAIN}")
 
     def _size_there(self, path: str) -> int:
         text = self.target.run(f"[ -f {shlex.quote(path)} ] && wc -c < {shlex.quote(path)} || echo 0").text.strip()

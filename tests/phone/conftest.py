@@ -113,9 +113,9 @@ def _unavailable(reason: str) -> NoReturn:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A real model under qemu takes tens of minutes: only for those who ask for it."""
+    """A real model under qemu takes many minutes: only for those who ask for it."""
     if "phone" in (config.option.markexpr or ""):
         return
     for item in items:
         if item.get_closest_marker("phone"):
-            item.add_marker(pytest.mark.skip(reason="tens of minutes under qemu; ask for it with: pytest -m phone"))
+            item.add_marker(pytest.mark.skip(reason="many minutes under qemu; ask for it with: pytest -m phone"))

@@ -19,6 +19,8 @@ bundle = os.path.dirname(os.path.abspath(sys.argv[0]))
 print(json.dumps({"words": words, "folder": os.getcwd(), "home": os.environ.get("HOME"), "bundle": bundle}), flush=True)
 if "tty" in words:
     print("talking to a terminal" if sys.stdin.isatty() else "talking to nobody")
+if "echo" in words:
+    print("heard", sys.stdin.readline())
 if "count" in words:
     print("Grüße \\U0001f600", file=sys.stderr, flush=True)
     for n in range(2000):

@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import shlex
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -186,8 +187,9 @@ def test_old_runs_are_cleared_away_and_those_going_on_are_kept(ready, monkeypatc
 def test_without_a_bundle_or_a_run_the_sentence_says_what_to_do(tmp_path, capsys):
     target = str(tmp_path / "target")
     (tmp_path / "target").mkdir()
-    for words, remedy in ((["on", target, "status"], "mft push"), (["on", target, "--attach"], "VERB"), (["on", target], "status"), (["on", target, "--attach", "../x"], "")):
-        assert main(words) == 2
+    cases = (["status"], "mft push"), (["--attach"], "VERB"), ([], "status"), (["--attach", "../x"], "")
+    for words, remedy in cases:
+        assert main(["on", target, *words]) == 2
         error = capsys.readouterr().err
         assert error.count("\n") == 1 and remedy in error
 
@@ -235,6 +237,19 @@ def test_a_conversation_gets_a_terminal(tmp_path):
         pass
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 3
     assert b"talking to a terminal" in shown and not list((tmp_path / "target").glob("runs/*"))
+
+
+def test_a_conversation_without_a_terminal_reads_what_is_piped_to_it(ready):
+    if ready.transport == "adb-old":
+        pytest.skip("the old device of these tests takes no input")
+    command = [sys.executable, "-m", "mobilefinetuner.compiler.cli", "on", ready.address(), "chat", "echo"]
+    done = subprocess.run(command, input=b"hello there\n", capture_output=True, check=False)
+    assert done.returncode == 0 and b"heard hello there" in done.stdout
+
+
+def test_a_conversation_where_there_is_no_bundle_says_so(tmp_path, capsys):
+    assert main(["on", str(tmp_path), "chat"]) == 2
+    assert "mft push BUNDLE" in capsys.readouterr().err
 
 
 def test_a_start_whose_answer_is_lost_is_not_repeated_and_can_be_attached(tmp_path, monkeypatch, capfd):
