@@ -49,24 +49,24 @@ def input_moments(base: Path, adapter: AdapterTensors, samples: Iterable[np.ndar
     return moments
 
 
-def write_compact(base: GgufFile, adapter: AdapterTensors, moments: Mapping[str, np.ndarray] | None, out: Path) -> None:
-    """The model with the update rounded in; moments None: each weight for itself, the textbook's requantization."""
+def write_compact(base: GgufFile, adapter: AdapterTensors, moments: Mapping[str, np.ndarray], out: Path) -> None:
+    """The model with the update rounded in."""
 
     def source(name: str) -> TensorSource:
         tensor = base.source(name)
         if name not in adapter.pairs:
             return tensor
-        return replace(tensor, read=lambda: _rounded(base, name, adapter, moments[name] if moments else None))
+        return replace(tensor, read=lambda: _rounded(base, name, adapter, moments[name]))
 
     write_gguf(out, base.fields, [source(name) for name in base.tensors], base.alignment)
 
 
-def _rounded(base: GgufFile, name: str, adapter: AdapterTensors, moments: np.ndarray | None) -> np.ndarray:
+def _rounded(base: GgufFile, name: str, adapter: AdapterTensors, moments: np.ndarray) -> np.ndarray:
     info = base.tensors[name]
     a, b = adapter.pairs[name]
     before = blocks.dequantize(base.data(name).reshape(info.shape[0], -1), info.type_name)
     wanted = before + np.float32(adapter.scale) * (b @ a)
-    return blocks.quantize(wanted, "Q4_1") if moments is None else round_with_feedback(wanted, moments)
+    return round_with_feedback(wanted, moments)
 
 
 def round_with_feedback(w: np.ndarray, moments: np.ndarray) -> np.ndarray:

@@ -23,13 +23,15 @@ from mobilefinetuner.runtime.cli import main as phone
 from mobilefinetuner.runtime.data.cache import TrainingCache
 from mobilefinetuner.runtime.evaluation import answer_cases, entity_recall
 from mobilefinetuner.runtime.gguf_file import GgufFile
+from mobilefinetuner.runtime.merge import merge_version
+from mobilefinetuner.runtime.merge_policies import merge_ways, new_block
 from mobilefinetuner.runtime.session import Session
 from mobilefinetuner.runtime.tune import cache_of, yardstick_of
 from mobilefinetuner.runtime.verification import Scores, Yardstick, measure
 from mobilefinetuner.runtime.versions import BASE, OpenedVersion
 
 SAMPLE = Path(__file__).parent.parent / "templates" / "customer_service" / "sample.jsonl"
-KINDS = {"grouped": (), "lora": ("train.adapter=lora", "quantization=exact", "train.learning_rate=1e-3")}
+KINDS = {"grouped": (), "lora": ("train.adapter=lora", "train.learning_rate=1e-3")}
 
 
 @dataclass(frozen=True)
@@ -81,19 +83,20 @@ class Trial:
         if self.kind == "grouped":
             yield replace(self.row("the base", self.base), adapter="none")
         yield self.row("mount", replace(self.base, adapter=self.adapter))
-        yield self.row("fold" if self.kind == "grouped" else "exact (Q8_0)", self.session.versions.open("v0001"))
-        if self.kind == "lora":
-            yield self._rounded("requantized to Q4_1", with_moments=False)
-            if importlib.util.find_spec("peft"):
-                yield self._rounded("compact (trial, Q4_1)", with_moments=True)
+        for way in merge_ways("auto", self.base.model, self.adapter, can_measure=True):
+            path = self.folder / f"{way.policy}-{way.lift_to}.gguf"
+            if not path.exists():
+                merge_version(self.base.model, self.adapter, new_block(self.session.bundle, BASE, "", 0), path, way.lift_to)
+            yield self.row(str(way), OpenedVersion(str(way), GgufFile.open(path), ()))
+        if self.kind == "lora" and importlib.util.find_spec("peft"):
+            yield self._compact()
 
-    def _rounded(self, policy: str, with_moments: bool) -> Row:
-        path = self.folder / f"{'compact' if with_moments else 'requantized'}.gguf"
+    def _compact(self) -> Row:
+        path = self.folder / "compact.gguf"
         if not path.exists():
             samples = (sample.token_ids for sample in self.cache.samples("train"))
-            moments = input_moments(self.base.model.path, self.adapter, samples) if with_moments else None
-            write_compact(self.base.model, self.adapter, moments, path)
-        return self.row(policy, OpenedVersion(policy, GgufFile.open(path), ()))
+            write_compact(self.base.model, self.adapter, input_moments(self.base.model.path, self.adapter, samples), path)
+        return self.row("compact, a trial (Q4_1)", OpenedVersion("compact", GgufFile.open(path), ()))
 
 
 def _compile(kind: str, out: Path) -> None:

@@ -44,8 +44,8 @@ class Conversion:
     worst_tensor: str
 
     def __str__(self) -> str:
-        return (f"{self.tensors} tensors from {self.from_type} to {self.to_type}: relative error {self.mean_error:.1e} on average, "
-                f"{self.worst_error:.1e} at worst ({self.worst_tensor})")  # fmt: skip
+        error = f"relative error {self.mean_error:.1e} on average, {self.worst_error:.1e} at worst ({self.worst_tensor})"
+        return f"{self.tensors} tensors from {self.from_type} to {self.to_type}: {error if self.worst_error else 'no value changes'}"
 
 
 class _Errors:

@@ -19,12 +19,9 @@ from .merge_policies import new_block
 from .peft_folder import CONFIG_NAME, read_peft_folder
 from .plan import PROJECTIONS, Plan, signature_of
 from .session import Session
-from .tune import yardstick_of
+from .tune import IMPORTED, heldout_of, yardstick_of
 from .verification import Judgement, judge, measure
 from .versions import BASE, Version
-
-UNKNOWN_DATA = "imported"
-"""stands where a version has the fingerprint of its training data"""
 
 
 @dataclass(frozen=True)
@@ -53,9 +50,9 @@ def adopt(session: Session, path: Path) -> Adopted:
     check_adapter_fits(session.base, adapter)
     require_kernels(session.plan, session.base, adapter)
     session.say(f"merging a {adapter.kind} adapter of {len(adapter.pairs)} tensors")
-    version, report = session.versions.add(session.base, adapter, new_block(session.bundle, BASE, UNKNOWN_DATA, 0), dict(session.bundle.recipe))
+    version, report = session.versions.add(session.base, adapter, new_block(session.bundle, BASE, IMPORTED, 0), dict(session.bundle.recipe))
     session.audit.append("imported", version=version.id, adapter=version.adapter_digest, rounding_loss=report.rounding_loss)
-    yardstick = yardstick_of(session, ())
+    yardstick = yardstick_of(session, heldout_of(session, IMPORTED))
     session.say("measuring the base")
     before = measure(session, session.open_version(BASE), yardstick, session.say)
     session.say(f"measuring {version.id}")

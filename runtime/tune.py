@@ -33,6 +33,8 @@ from .verification import Judgement, Scores, Yardstick, judge, measure
 from .versions import OpenedVersion, Version
 
 RUN_FOLDER = "tune"
+IMPORTED = "imported"
+"""stands where a version has the fingerprint of its training data"""
 
 
 @dataclass(frozen=True)
@@ -229,6 +231,14 @@ def _decide(session: Session, version: Version, judgement: Judgement) -> bool:
     session.versions.promote(version.id)
     session.audit.append("promoted", version=version.id)
     return True
+
+
+def heldout_of(session: Session, fingerprint: str) -> Sequence[Tokens]:
+    """What a version is measured on: the held-out samples of its own data; for an imported one the workspace's newest, if there are any."""
+    if fingerprint != IMPORTED:
+        return cache_of(session, fingerprint).samples("heldout")
+    caches = sorted(session.workspace.cache_dir.glob("*.mftcache"), key=lambda path: path.stat().st_mtime_ns)
+    return TrainingCache.load(caches[-1]).samples("heldout") if caches else ()
 
 
 def cache_of(session: Session, fingerprint: str) -> TrainingCache:

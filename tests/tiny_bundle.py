@@ -59,12 +59,25 @@ def write_tiny_model(path: Path, sizes: TinySizes = TinySizes()) -> Path:
     writer.add_string(RESERVED_KEY, reserved_field().value)
     for name, values, kind in _tensors(sizes):
         quantized = gguf.GGMLQuantizationType[kind]
-        writer.add_tensor(name, gguf.quantize(values, quantized), raw_dtype=quantized)
+        writer.add_tensor(name, _quantized(values, quantized), raw_dtype=quantized)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def _quantized(values: np.ndarray, kind: gguf.GGMLQuantizationType) -> np.ndarray:
+    """values [N,K] f32 → [N, row bytes] u8; for Q4_K and Q5_K, which the gguf package only reads, random blocks of the same spread."""
+    if not kind.name.endswith("_K"):
+        return gguf.quantize(values, kind)
+    n_values, n_bytes = gguf.GGML_QUANT_SIZES[kind]
+    rng = np.random.default_rng(len(values))
+    raw = rng.integers(0, 256, (len(values), values.shape[1] // n_values, n_bytes), dtype=np.uint8)
+    raw[..., :4] = np.array([1e-4, 1e-4], np.float16).view(np.uint8)  # d and dmin
+    unit = gguf.dequantize(raw.reshape(len(values), -1), kind).std()
+    raw[..., :4] = np.full(2, 1e-4 * values.std() / unit, np.float16).view(np.uint8)
+    return raw.reshape(len(values), -1)
 
 
 def compile_tiny_bundle(out: Path, model: Path, *overrides: str) -> Path:

@@ -7,7 +7,7 @@ import argparse
 from ..errors import NotPromoted, UserError
 from ..evaluation import Answer
 from ..session import Session
-from ..tune import cache_of, yardstick_of
+from ..tune import heldout_of, yardstick_of
 from ..verification import Judgement, judge, measure
 from ..versions import BASE
 
@@ -24,7 +24,7 @@ def run(session: Session, options: argparse.Namespace) -> int:
         raise UserError("verify", "the base has no parent to be compared with", remedy="tune first, or name a version with --version")
     record = session.versions.record(opened.id)
     parent = session.open_version(record.parent)
-    yardstick = yardstick_of(session, cache_of(session, record.data_fingerprint).samples("heldout"))
+    yardstick = yardstick_of(session, heldout_of(session, record.data_fingerprint))
     session.say(f"measuring {parent.id}")
     before = measure(session, parent, yardstick, session.say)
     session.say(f"measuring {opened.id}")

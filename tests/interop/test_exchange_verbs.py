@@ -89,6 +89,9 @@ def test_a_classic_lora_comes_into_a_bundle_for_grouped_adapters_and_can_be_talk
     merged = GgufFile.open(phone.workspace / "versions" / version / "model.gguf")
     assert {merged.tensors[name].type_name for name in pairs} == {"Q8_0"}
     assert phone.run("chat", "--prompt", "Who ships?", "--version", version)["version"] == version
+    assert "unknown" in " ".join(phone.run("verify", "--version", version, codes=(0, 3))["reasons"])
+    phone.tune(tmp_path, "--steps", 1)
+    assert "held-out perplexity" in " ".join(phone.run("verify", "--version", version, codes=(0, 3))["reasons"])
 
 
 def test_a_trained_lora_becomes_the_smallest_file_that_keeps_it_and_the_record_tells_what_was_tried(tiny_lora_bundle_path, tmp_path, capsys):
@@ -150,7 +153,7 @@ def test_a_mounted_version_is_small_and_is_used_listed_trained_on_and_exported(m
     phone.run("export", tmp_path / "merged.gguf", "--version", version)
     mounted = phone.logits(phone.bundle / "model.gguf", adapter)
     # Folding rounds the minima to fp16; the base alone is hundreds of times further away.
-    np.testing.assert_allclose(phone.logits(tmp_path / "merged.gguf"), mounted, atol=0.02)
+    np.testing.assert_allclose(phone.logits(tmp_path / "merged.gguf"), mounted, atol=0.05)
     assert abs(phone.logits(phone.bundle / "model.gguf") - mounted).max() > 1
 
 

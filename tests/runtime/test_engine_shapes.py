@@ -1,6 +1,7 @@
 """Models of other shapes and block types than SmolLM2's against PyTorch and PEFT: random weights, small sizes.
 
-Tolerance: relative error 1e-4 for the loss and for every gradient.
+Tolerance: relative error 1e-4 for the loss and for every gradient; where the compiler rounds scales and minima of the base to fp16,
+2e-2, for PyTorch reads the base as it was.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from engine_case import Sample, exact_relative_error, padded
 from engine_trial import EngineTrial
 from tiny_bundle import TinySizes, compile_tiny_bundle, write_tiny_model
 
-TOLERANCE = 1e-4
+TOLERANCE, ROUNDED_TOLERANCE = 1e-4, 2e-2
 pytestmark = [pytest.mark.oracle, pytest.mark.slow]
 CASES = {
     "a head of its own, lora on Q4_0": ({"tied": False, "projections": "Q4_0"}, ("train.adapter=lora", "quantization=exact", "train.rank=3")),
@@ -22,6 +23,10 @@ CASES = {
         ("train.adapter=lora", "quantization=exact", "train.targets=[attn_k,ffn_down]"),
     ),
     "heads wider than the model, grouped": ({"head_dim": 48, "heads": 4, "kv_heads": 2, "ffn": 96, "layers": 3}, ("train.rank=5", "train.scale=0.7")),
+    "grouped on Q5_0, which folds as Q5_1": ({"projections": "Q5_0", "embedding": "Q5_1"}, ()),
+    "lora on Q5_0": ({"projections": "Q5_0", "embedding": "Q5_0", "tied": False}, ("train.adapter=lora",)),
+    "grouped on Q4_K, which folds as Q4_1": ({"projections": "Q4_K", "d_model": 256, "ffn": 256, "heads": 16, "kv_heads": 16}, ()),
+    "lora on Q5_K": ({"projections": "Q5_K", "d_model": 256, "ffn": 256, "heads": 16, "kv_heads": 16}, ("train.adapter=lora",)),
 }
 
 
@@ -53,6 +58,7 @@ def test_gradients_of_other_shapes_agree_with_pytorch(case, tmp_path):
         for name, gradients in oracle.gradients().items():
             errors |= {f"{name}:{m}": exact_relative_error(matrices[f"{name}:{m}"], g) for m, g in zip("AB", gradients)}
         assert len(errors) == 1 + len(matrices)
-        assert {name: error for name, error in errors.items() if not error <= TOLERANCE} == {}
+        tolerance = ROUNDED_TOLERANCE if changes.get("projections", "").endswith("_K") else TOLERANCE
+        assert {name: error for name, error in errors.items() if not error <= tolerance} == {}
     finally:
         trial.close()
