@@ -36,7 +36,7 @@ def main() -> int:
     parser.add_argument("--bucket", default="1x32")
     parser.add_argument("--model", default="smollm2_135m")
     options = parser.parse_args()
-    devices = options.devices or [d for d in sorted(p.stem for p in (shipped_configs() / "device").glob("*.yaml")) if d != "host"]
+    devices = options.devices or arm64_profiles()
     root = arm64_root()
     counted: dict[str, int] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -45,6 +45,12 @@ def main() -> int:
         for device in devices:
             print(row(device, options, root, plugin, Path(folder), counted), flush=True)
     return 0
+
+
+def arm64_profiles() -> list[str]:
+    """The shipped profiles of phones and boards."""
+    shipped = sorted(path.stem for path in (shipped_configs() / "device").glob("*.yaml"))
+    return [name for name in shipped if load_recipe([f"device={name}"]).device.arch == "aarch64" and name != "host"]
 
 
 def build_plugin(folder: Path) -> Path:
@@ -56,8 +62,8 @@ def build_plugin(folder: Path) -> Path:
 def row(device: str, options: argparse.Namespace, root: Arm64Root, plugin: Path, folder: Path, counted: dict[str, int]) -> str:
     """Profiles whose kernels are the same bytes are counted once."""
     tokens = options.bucket.split("x")[1]
-    recipe = load_recipe([*SETTINGS, f"model={options.model}", f"device={device}", f"train.buckets=[{options.bucket}]", f"scenario.window_tokens={tokens}",
-                          f'out="{folder / device}"'])  # fmt: skip
+    chosen = [f"model={options.model}", f"device={device}", f"train.buckets=[{options.bucket}]", f"scenario.window_tokens={tokens}"]
+    recipe = load_recipe([*SETTINGS, *chosen, f'out="{folder / device}"'])
     print(f"compiling for {device}", file=sys.stderr)
     bundle = Bundle.open(compile_bundle(recipe, lambda _text: None), to_execute=False)
     kernels = bundle.files["kernels.so"].sha256
@@ -68,9 +74,9 @@ def row(device: str, options: argparse.Namespace, root: Arm64Root, plugin: Path,
     size_mb = sum(record.n_bytes for record in bundle.files.values()) / 1e6
     plan = Session.open(bundle.folder, None, True, 1, to_execute=False).plan
     features = " ".join(bundle.manifest["required_cpu_features"])
+    kernels_kb, plan_mb = bundle.files["kernels.so"].n_bytes / 1e3, plan.peak_bytes / 2**20
     return (
-        f"| {device} | {recipe.device.cpu} | {size_mb:.1f} | {bundle.files['kernels.so'].n_bytes / 1e3:.0f} | {plan.peak_bytes / 2**20:.0f} | {features} "
-        f"| {counted[kernels] / 1e9:.2f} × 10⁹ |"
+        f"| {device} | {recipe.device.cpu} | {size_mb:.1f} | {kernels_kb:.0f} | {plan_mb:.0f} | {features} | {counted[kernels] / 1e9:.2f} × 10⁹ |"
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Sequence
@@ -18,7 +19,7 @@ from .address import FORMS, parse_address
 from .patience import FOLLOWING_PAUSES_SECONDS, Patience
 from .pull import WANTED, pull
 from .push import push_bundle, push_files
-from .run import RUN_ID, RemoteRun, bring_reports, converse, follow, latest_run, redirect_reports, start
+from .run import RUN_ID, RemoteRun, Report, bring_reports, converse, follow, latest_run, redirect_reports, start
 from .target import connect
 from .transfer import print_progress, size_text
 
@@ -91,7 +92,7 @@ def on_command(words: Sequence[str]) -> int:
             print(run.id)
             _say(f"it goes on there; to follow it: mft on {options.target} --attach {run.id}")
             return 0
-        code = _follow(run)
+        code = _follow(run, reports)
         for path in bring_reports(target, reports, Patience(target, _say), lambda *_: None):
             _say(f"brought {path}")
         return code
@@ -120,16 +121,18 @@ def pull_command(words: Sequence[str]) -> int:
     return 0
 
 
-def _follow(run: RemoteRun) -> int:
+def _follow(run: RemoteRun, reports: Sequence[Report] = ()) -> int:
     _say(f"run {run.id} on {run.target.address}")
-    return follow(run, Patience(run.target, _say, pauses=FOLLOWING_PAUSES_SECONDS), _write)
 
+    def write(output: bytes, errors: bytes) -> None:
+        for stream, content in ((sys.stderr, errors), (sys.stdout, output)):  # progress comes before the result that it led to
+            for report in reports:  # the verb knows the file by the name that it has there
+                content = content.replace(report.there.encode(), os.fsencode(report.here))
+            if content:
+                stream.buffer.write(content)
+                stream.flush()
 
-def _write(output: bytes, errors: bytes) -> None:
-    for stream, content in ((sys.stderr, errors), (sys.stdout, output)):  # progress comes before the result that it led to
-        if content:
-            stream.buffer.write(content)
-            stream.flush()
+    return follow(run, Patience(run.target, _say, pauses=FOLLOWING_PAUSES_SECONDS), write)
 
 
 def _is_interactive(verb: Sequence[str]) -> bool:

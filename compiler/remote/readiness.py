@@ -55,6 +55,8 @@ INSTALL = {
 }
 """(for Python itself, for the two packages)"""
 PACKAGES = ("numpy", "tokenizers")
+GENERIC = {"aarch64": "generic_armv8", "x86_64": "generic_x86_64"}
+"""the profile whose bundle runs on every machine of that kind"""
 
 
 @dataclass(frozen=True)
@@ -102,9 +104,22 @@ def check_target(target: Target, bundle: Bundle, needed_bytes: int, named_python
     if problems:
         remedies = ["free some space there, or name another folder"] if too_full else []
         raise UserError(str(target.address), ", ".join(problems), remedy="; ".join([*remedies, *([_typed_there(lines)] if lines else [])]))
-    bundle.require_machine(MachineCpu(facts["arch"], frozenset(facts["features"])))
+    _require_processor(target, bundle, MachineCpu(facts["arch"], frozenset(facts["features"])))
     versions = {"python": ".".join(map(str, facts["python"])), **{name: facts[name] for name in PACKAGES}}
     return Readiness(python, versions, system)
+
+
+def _require_processor(target: Target, bundle: Bundle, cpu: MachineCpu) -> None:
+    """What the bundle's own check would say on the phone, said from here."""
+    arch, lacking = bundle.manifest["abi"]["arch"], cpu.lacks(bundle.manifest["required_cpu_features"])
+    if cpu.arch != arch:
+        found = f"is {cpu.arch}, and {bundle.folder} is compiled for {arch}"
+        remedy = f"mft compile with a device whose arch is {cpu.arch}, such as device={GENERIC.get(cpu.arch, 'host')}"
+        raise UserError(str(target.address), found, remedy=remedy)
+    if lacking:
+        found = f"does not report CPU features that {bundle.folder} needs: {', '.join(lacking)}"
+        remedy = f"mft compile device={GENERIC.get(arch, 'host')}, push that, then mft on {target.address} probe --output my-phone.yaml"
+        raise UserError(str(target.address), found, remedy=remedy)
 
 
 def _install_lines(folder: str, system: str, is_root: bool) -> tuple[str, str]:

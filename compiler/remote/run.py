@@ -93,8 +93,9 @@ def start(target: Target, words: Sequence[str]) -> RemoteRun:
     folder, python = shlex.quote(target.folder), python_there(target)
     if not python:
         raise UserError(str(target.address), "has no Python", remedy=f"mft push BUNDLE --to {target.address} (it says what to install)")
+    launcher, command = f"{shlex.quote(python)} -c {shlex.quote(LAUNCH)}", f"{shlex.quote(python)} \"$bundle\"/mft.pyz"
     inner = (
-        f"{shlex.quote(python)} -c {shlex.quote(LAUNCH)} runs/{run_id}/child {shlex.quote(python)} \"$bundle\"/mft.pyz {_with_workspace(target, words)} "
+        f"{launcher} runs/{run_id}/child {command} {_with_workspace(target, words)} "
         f">runs/{run_id}/out 2>runs/{run_id}/err\n"
         f"code=$?; echo $code >runs/{run_id}/exit.new && mv runs/{run_id}/exit.new runs/{run_id}/exit"
     )

@@ -34,7 +34,8 @@ class Device:
             data = self.exactly(length) if length else b""
             if command == b"CNXN":
                 features = "" if self.old else "features=shell_v2,cmd"
-                self.send(b"CNXN", VERSION, MAX_DATA, f"device::ro.product.name=test;ro.product.model=test;ro.product.device=test;{features}".encode())
+                banner = f"device::ro.product.name=test;ro.product.model=test;ro.product.device=test;{features}"
+                self.send(b"CNXN", VERSION, MAX_DATA, banner.encode())
             elif command == b"OPEN":
                 stream = Stream(self, len(self.streams) + 1, one)
                 self.streams[stream.ours] = stream
@@ -112,13 +113,13 @@ class Stream:
             pass  # the cable was pulled; what was started goes on
 
     def shell(self, command, raw):
-        process = subprocess.Popen(["sh", "-c", command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=ENVIRONMENT, cwd="/")
+        process = start_shell(command, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT)
         while piece := os.read(process.stdout.fileno(), 65536):
             self.write(piece if raw else piece.replace(b"\n", b"\r\n"))
         process.wait()
 
     def shell_v2(self, command):
-        process = subprocess.Popen(["sh", "-c", command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT, cwd="/")
+        process = start_shell(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
         readers = [threading.Thread(target=self.pump, args=(pipe, kind)) for pipe, kind in ((process.stdout, STDOUT), (process.stderr, STDERR))]
         threading.Thread(target=self.feed, args=(process.stdin,), daemon=True).start()
         for reader in readers:
@@ -188,6 +189,10 @@ class Stream:
         except OSError as error:
             text = str(error).encode()
             self.write(b"FAIL" + struct.pack("<I", len(text)) + text)
+
+
+def start_shell(command, **streams):
+    return subprocess.Popen(["sh", "-c", command], stdout=subprocess.PIPE, env=ENVIRONMENT, cwd="/", **streams)
 
 
 def main(port, *options):

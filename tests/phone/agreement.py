@@ -2,9 +2,10 @@
 
 In:  what `tune --json` said on both, and the merged files.
 Out: nothing, or an AssertionError that names what is apart.
-Losses: within 1e-4. The merged file: size, nibbles and scales equal, at most 2 % of its minima different, and the difference at most 2 % of
-the update (norms). AdamW divides a gradient by its own size, so where it is nothing but rounding, the first steps go either way: equal
-files cannot be asked for.
+Losses of the base: within 2e-5. After some steps: the held-out loss within 1e-4, that of the last batch, of a few tokens, within 5e-4. The
+merged file: size, nibbles and scales equal, at most 2 % of its minima different, and the difference at most 2 % of the update (norms).
+AdamW divides a gradient by its own size, so where it is nothing but rounding, the first steps go either way: equal files cannot be
+asked for.
 """
 
 from __future__ import annotations
@@ -16,17 +17,19 @@ import numpy as np
 
 from mobilefinetuner.runtime.gguf_file import GgufFile
 
-LOSS_BOUND = 1e-4
+BATCH_LOSS_BOUNDS = {"loss_first": 2e-5, "loss_last": 5e-4}
+HELDOUT_LOSS_BOUNDS = {"before": 2e-5, "after": 1e-4}
 DIFFERENT_BOUND = 0.02
 APART_BOUND = 0.02
 
 
 def check_tuned(there: dict[str, Any], here: dict[str, Any]) -> None:
     """The losses in training and on the held-out turns, before and after, and the verdict."""
-    for name in ("loss_first", "loss_last"):
-        assert abs(there[name] / here[name] - 1) < LOSS_BOUND, name
-    for when in ("before", "after"):
-        assert abs(there[when]["heldout_loss"] / here[when]["heldout_loss"] - 1) < LOSS_BOUND, when
+    for name, bound in BATCH_LOSS_BOUNDS.items():
+        assert abs(there[name] / here[name] - 1) < bound, (name, there[name], here[name])
+    for when, bound in HELDOUT_LOSS_BOUNDS.items():
+        theirs, ours = there[when]["heldout_loss"], here[when]["heldout_loss"]
+        assert abs(theirs / ours - 1) < bound, (when, theirs, ours)
     assert there["verdict"] == here["verdict"]
 
 

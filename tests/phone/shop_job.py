@@ -13,8 +13,9 @@ from pathlib import Path
 SHIPPED_RULES = Path(__file__).parents[2] / "templates" / "customer_service" / "rules.json"
 ROWS = (
     ("When do you open?", "At ten."), ("Where are you?", "In Lindau."), ("Do you ship?", "Yes, daily."), ("What is it made of?", "Of linen."),
-    ("Who owns it?", "Ms Brandt."), ("Is it open now?", "Yes, it is."), ("Can I pay by card?", "Yes, you can."), ("Is parking free?", "Yes, behind us."),
-    ("Are dogs allowed?", "Yes, gladly."), ("Do you repair?", "We do."), ("Is there a sale?", "In July."), ("How old is it?", "Nine years."),
+    ("Who owns it?", "Ms Brandt."), ("Is it open now?", "Yes, it is."), ("Can I pay by card?", "Yes, you can."),
+    ("Is parking free?", "Yes, behind us."), ("Are dogs allowed?", "Yes, gladly."), ("Do you repair?", "We do."), ("Is there a sale?", "In July."),
+    ("How old is it?", "Nine years."),
 )  # fmt: skip
 QUESTION = {"messages": [{"role": "user", "content": "When do you open?"}, {"role": "assistant", "content": "At ten."}], "entities": ["ten"]}
 PROBE = {"id": "one", "kind": "arithmetic", "language": "en", "messages": [{"role": "user", "content": "2 + 3?"}], "choices": ["5", "7"], "answer": 0}

@@ -32,6 +32,7 @@ StrictModes no
 PidFile none
 SetEnv QEMU_CPU={cpu} HOME={home} PYTHONDONTWRITEBYTECODE=1
 """
+CLIENT_OPTIONS = ("StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "LogLevel=ERROR", "IdentitiesOnly=yes")
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,8 @@ def ssh_phone(storage: Path, root: Arm64Root | None = None) -> Iterator[SshPhone
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(keys / name)], check=True)
     (storage / "sshd_config").write_text(CONFIG.format(cpu=CPU, keys=f"{inside}/keys", home=f"{inside}/home"))
     port = free_port()
-    namespace = [sys.executable, str(Path(__file__).with_name("namespace.py")), str(root.folder), str(storage), str(shutil.which(QEMU))] if root else []
+    script = Path(__file__).with_name("namespace.py")
+    namespace = [sys.executable, str(script), str(root.folder), str(storage), str(shutil.which(QEMU))] if root else []
     command = [*namespace, shutil.which("sshd") or "/usr/sbin/sshd", "-D", "-e", "-f", f"{inside}/sshd_config", "-p", str(port)]
     if root is None and os.getuid() == 0:
         Path("/run/sshd").mkdir(exist_ok=True)  # sshd as root wants it, and only the system's own start script makes it
@@ -72,7 +74,7 @@ def ssh_phone(storage: Path, root: Arm64Root | None = None) -> Iterator[SshPhone
         server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, "QEMU_CPU": CPU})
     try:
         _wait_until_listening(server, storage / "sshd.log")
-        options = ["StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "LogLevel=ERROR", f"IdentityFile={keys / 'user'}", "IdentitiesOnly=yes"]
+        options = [*CLIENT_OPTIONS, f"IdentityFile={keys / 'user'}"]
         ssh = " ".join(["ssh", "-F", "none", *(f"-o {option}" for option in options)])
         yield SshPhone(port, f"{inside}/home", {**os.environ, "MFT_SSH": ssh})
     finally:

@@ -23,8 +23,8 @@ MEANT = {
     "ssh://[fe80::1]:22/x": Address("ssh", "fe80::1", 22, "/x"),
     "/mnt/phone": Address("path", "", None, "/mnt/phone"),
 }
-REFUSED = ["adb::/x", "adb:", "ssh://", "ssh://-oProxyCommand=x/y", "ssh://host:99999/x", "ssh://u:secret@host/x", "ssh://host/a/../b", "http://host/x", "",
-           "adb:X:/data/\n/x", "ssh://-l@host/x", "ssh://a b/x"]  # fmt: skip
+REFUSED = ["adb::/x", "adb:", "ssh://", "ssh://-oProxyCommand=x/y", "ssh://host:99999/x", "ssh://u:secret@host/x", "ssh://host/a/../b",
+           "http://host/x", "", "adb:X:/data/\n/x", "ssh://-l@host/x", "ssh://a b/x"]  # fmt: skip
 
 
 @pytest.mark.parametrize("text", MEANT)

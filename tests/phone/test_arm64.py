@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from arm64_root import QEMU, Arm64Root
+from arm64_root import CPU, QEMU, Arm64Root
 from tiny_bundle import compile_tiny_bundle, write_tiny_model
 
 from mobilefinetuner.compiler.kernel_table import KernelSet
@@ -56,8 +56,8 @@ class Harness:
             self.library.write_bytes(build_library(self.kernels, target_for(recipe.arch, recipe.mtriple, recipe.cpu, recipe.features), recipe.arch))
         if not self.program.exists():
             source = Path(__file__).with_name("harness.c")
-            command = [sys.executable, "-m", "ziglang", "cc", "-target", f"{arch}-linux-{c_library}", "-dynamic", "-O1", "-o", str(self.program), str(source), "-ldl", "-lpthread"]
-            subprocess.run(command, check=True, capture_output=True)
+            compiler = [sys.executable, "-m", "ziglang", "cc", "-target", f"{arch}-linux-{c_library}", "-dynamic", "-O1"]
+            subprocess.run([*compiler, "-o", str(self.program), str(source), "-ldl", "-lpthread"], check=True, capture_output=True)
         foreign = platform.machine() != arch
         self._prefix = [QEMU, "-L", str(root.folder)] if foreign else []
         self._environment = root.environment() if foreign else None
@@ -73,7 +73,8 @@ class Harness:
             image += np.ascontiguousarray(array, dtype).tobytes()
         place = self.program.parent
         (place / "image").write_bytes(image)
-        command = [*self._prefix, str(self.program), str(self.library), str(threads), str(place / "image"), str(place / "out"), str(workspace_bytes(self.kernels)), name, *words]
+        setting = [str(self.library), str(threads), str(place / "image"), str(place / "out"), str(workspace_bytes(self.kernels))]
+        command = [*self._prefix, str(self.program), *setting, name, *words]
         done = subprocess.run(command, env=self._environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         after = (place / "out").read_bytes()
@@ -157,23 +158,24 @@ def test_training_on_arm64_is_reproducible_bit_for_bit_also_with_other_threads(b
         assert all(run[name].tobytes() == runs[0][name].tobytes() for name in run)
 
 
+def _verb(bundle: Path, arm64: Arm64Root, cpu: str, *words: str) -> "subprocess.CompletedProcess[str]":
+    return arm64.run(str(bundle / "mft.pyz"), *words, cpu=cpu)
+
+
 def test_a_chip_without_the_features_is_refused_before_anything_runs(bundles, arm64):
-    command, environment = arm64.python("cortex-a53")
-    done = subprocess.run([*command, str(bundles["generic_armv8_2"] / "mft.pyz"), "status"], env=environment, capture_output=True, text=True, check=False)
+    done = _verb(bundles["generic_armv8_2"], arm64, "cortex-a53", "status")
     assert done.returncode == 2 and done.stderr.count("\n") == 1
     assert "asimddp" in done.stderr and "device.features" in done.stderr
 
 
 def test_the_plain_bundle_runs_on_the_oldest_chip(bundles, arm64):
-    command, environment = arm64.python("cortex-a53")
-    done = subprocess.run([*command, str(bundles["generic_armv8"] / "mft.pyz"), "probe", "--seconds", "0.1"], env=environment, capture_output=True, text=True, check=False)
+    done = _verb(bundles["generic_armv8"], arm64, "cortex-a53", "probe", "--seconds", "0.1")
     assert done.returncode == 0, done.stderr
     assert "cpu: generic" in done.stdout and "GFLOP/s" in done.stdout and "asimddp" not in done.stdout
 
 
 def test_a_bundle_of_this_machine_is_refused_on_the_phone(bundles, arm64):
-    command, environment = arm64.python()
-    done = subprocess.run([*command, str(bundles["host"] / "mft.pyz"), "status"], env=environment, capture_output=True, text=True, check=False)
+    done = _verb(bundles["host"], arm64, CPU, "status")
     assert done.returncode == 2 and "aarch64" in done.stderr and done.stderr.count("\n") == 1
 
 
@@ -182,7 +184,8 @@ def test_a_profile_probed_on_the_phone_compiles_and_its_bundle_runs_there(bundle
     profile = tmp_path / "probed.yaml"
     words = [*command, str(bundles["generic_armv8"] / "mft.pyz"), "probe", "--seconds", "0.1", "--output", str(profile)]
     assert subprocess.run(words, env=environment, capture_output=True, check=False).returncode == 0
-    made = compile_tiny_bundle(tmp_path / "made", bundles["host"].parent / "tiny.gguf", f"device={profile}", "train.buckets=[1x64]", "scenario.window_tokens=64")
+    model = bundles["host"].parent / "tiny.gguf"
+    made = compile_tiny_bundle(tmp_path / "made", model, f"device={profile}", "train.buckets=[1x64]", "scenario.window_tokens=64")
     assert _trained(command, environment, made, tmp_path / "out.npz")["losses"].shape == (STEPS,)
 
 

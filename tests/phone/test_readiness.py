@@ -17,6 +17,7 @@ from mobilefinetuner.compiler.remote.address import parse_address
 from mobilefinetuner.compiler.remote.readiness import check_target
 from mobilefinetuner.compiler.remote.target import connect
 from mobilefinetuner.runtime.bundle import Bundle
+from mobilefinetuner.runtime.cpu_features import read_machine_cpu
 from mobilefinetuner.runtime.errors import UserError
 
 TOOLS = "sh mkdir rm wc cut sha256sum cat touch df head tail mv ln ls base64 tr".split()
@@ -73,7 +74,8 @@ def test_missing_packages_are_named_together_with_the_line_that_installs_them(ba
     with pytest.raises(UserError) as refused:
         check(tmp_path)
     assert "numpy" in refused.value.found and "tokenizers" in refused.value.found
-    assert refused.value.remedy.splitlines()[1:] == [f"  python3 -m venv {tmp_path}/target/venv && {tmp_path}/target/venv/bin/pip install numpy tokenizers"]
+    venv = f"{tmp_path}/target/venv"
+    assert refused.value.remedy.splitlines()[1:] == [f"  python3 -m venv {venv} && {venv}/bin/pip install numpy tokenizers"]
 
 
 def test_a_debian_that_cannot_make_a_venv_is_told_its_package_first(bare, tmp_path):
@@ -102,7 +104,8 @@ def test_on_termux_each_package_has_its_own_line(bare, tmp_path, monkeypatch):
 
 
 def test_an_old_python_and_a_full_storage_are_told_at_once(bare, tmp_path, monkeypatch):
-    program(bare, "python3", 'echo \'{"python": [3, 8, 1], "arch": "x86_64", "features": [], "numpy": "1.26", "tokenizers": "0.20", "makes_venv": true}\'')
+    facts = {"python": [3, 8, 1], "arch": "x86_64", "features": [], "numpy": "1.26", "tokenizers": "0.20", "makes_venv": True}
+    program(bare, "python3", f"echo {shlex.quote(json.dumps(facts))}")
     monkeypatch.setattr(readiness, "free_bytes_there", lambda *_: 5 << 20)
     with pytest.raises(UserError) as refused:
         check(tmp_path, needed_bytes=100 << 20)
@@ -116,8 +119,16 @@ def test_a_python_that_does_not_start_is_told_with_its_own_words(bare, tmp_path)
 
 
 def test_a_feature_that_the_processor_lacks_is_told_before_anything_is_sent(tmp_path):
-    with pytest.raises(UserError, match="no_such_feature"):
+    with pytest.raises(UserError, match="no_such_feature") as refused:
         check(tmp_path, python=sys.executable, required_cpu_features=["no_such_feature"])
+    assert refused.value.where == str(tmp_path / "target") and "probe --output" in refused.value.remedy
+
+
+def test_a_bundle_for_another_kind_of_processor_is_told_with_a_profile_that_fits(tmp_path):
+    machine = read_machine_cpu().arch
+    other = {"aarch64": "x86_64", "x86_64": "aarch64"}[machine]
+    with pytest.raises(UserError, match=f"is {machine}, and .* is compiled for {other}.*device=generic_"):
+        check(tmp_path, python=sys.executable, abi={"arch": other})
 
 
 def test_a_venv_in_the_targets_folder_is_preferred(bare, tmp_path):
