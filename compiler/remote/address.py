@@ -8,6 +8,7 @@ A serial may be host:port (wireless debugging), so the folder is what begins wit
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -33,6 +34,11 @@ class Address:
     port: int | None
     folder: str
     """the folder there; for ssh a relative one is below the home folder"""
+
+    @property
+    def typed(self) -> str:
+        """As one types it in a shell."""
+        return shlex.quote(str(self))
 
     def __str__(self) -> str:
         if self.kind == "path":

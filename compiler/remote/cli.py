@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Sequence
@@ -63,7 +64,7 @@ def push_command(words: Sequence[str]) -> int:
         return 0
     there = ", ".join(f"{name} {version}" for name, version in pushed.readiness.versions.items())
     print(f"{pushed.path}: {len(pushed.sent)} files sent ({size_text(pushed.sent_bytes)}), {len(pushed.reused)} were there; {there}")
-    print(f"there: {pushed.readiness.python} {pushed.path}/mft.pyz --help    here: mft on {options.to} VERB")
+    print(f"there: {shlex.join([pushed.readiness.python, f'{pushed.path}/mft.pyz'])} --help    here: mft on {shlex.quote(options.to)} VERB")
     return 0
 
 
@@ -76,21 +77,21 @@ def on_command(words: Sequence[str]) -> int:
     own, words_of_verb = _split(words)
     options = parser.parse_args(own)
     if options.attach is None and not words_of_verb:
-        raise UserError("mft on", "no verb was given", remedy=f"mft on {options.target} status")
+        raise UserError("mft on", "no verb was given", remedy=f"mft on {shlex.quote(options.target)} status")
     if options.attach is not None and words_of_verb:
         raise UserError("--attach", f"{words_of_verb[0]!r} is not a run", "the id that a lost run printed, or nothing for the newest")
     with connect(parse_address(options.target)) as target:
         if options.attach is not None:
-            return _follow(RemoteRun(target, options.attach or latest_run(target), "tune"))
+            return _follow(RemoteRun(target, options.attach or latest_run(target)))
         if _is_interactive(words_of_verb):
             return converse(target, words_of_verb)
         verb, reports = redirect_reports(words_of_verb)
         if reports:
-            target.run(f"mkdir -p '{target.folder}/reports'")
+            target.run(f"mkdir -p {shlex.quote(f'{target.folder}/reports')}")
         run = start(target, verb)
         if options.detach:
             print(run.id)
-            _say(f"it goes on there; to follow it: mft on {options.target} --attach {run.id}")
+            _say(f"it goes on there; to follow it: mft on {shlex.quote(options.target)} --attach {run.id}")
             return 0
         code = _follow(run, reports)
         for path in bring_reports(target, reports, Patience(target, _say), lambda *_: None):

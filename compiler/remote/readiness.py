@@ -118,7 +118,7 @@ def _require_processor(target: Target, bundle: Bundle, cpu: MachineCpu) -> None:
         raise UserError(str(target.address), found, remedy=remedy)
     if lacking:
         found = f"does not report CPU features that {bundle.folder} needs: {', '.join(lacking)}"
-        remedy = f"mft compile device={GENERIC.get(arch, 'host')}, push that, then mft on {target.address} probe --output my-phone.yaml"
+        remedy = f"mft compile device={GENERIC.get(arch, 'host')}, push that, then mft on {target.address.typed} probe --output my-phone.yaml"
         raise UserError(str(target.address), found, remedy=remedy)
 
 

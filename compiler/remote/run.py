@@ -58,7 +58,7 @@ class Report:
 class RemoteRun:
     """One run on a target, by its id."""
 
-    def __init__(self, target: Target, run_id: str, verb: str) -> None:
+    def __init__(self, target: Target, run_id: str, verb: str = "") -> None:
         self.target, self.id, self.verb = target, run_id, verb
         self.folder = f"{target.folder}/runs/{run_id}"
         self._seen = [0, 0]
@@ -69,13 +69,14 @@ class RemoteRun:
         done = self.target.run(
             f"cd {shlex.quote(self.folder)} || exit 9\n"
             f"e=-; [ -f exit ] && e=$(cat exit); a=gone; kill -0 \"$(cat pid 2>/dev/null)\" 2>/dev/null && a=alive; [ -f exit ] && a=ended\n"
-            f"echo \"state $e $a\"; echo \"out $(tail -c +{out + 1} out | head -c {CHUNK_BYTES} | base64 | tr -d '\\r\\n')\"\n"
+            f"echo \"state $e $a\"; echo \"verb $(cat verb 2>/dev/null)\"; echo \"out $(tail -c +{out + 1} out | head -c {CHUNK_BYTES} | base64 | tr -d '\\r\\n')\"\n"
             f"echo \"err $(tail -c +{err + 1} err | head -c {CHUNK_BYTES} | base64 | tr -d '\\r\\n')\""
         )
         if done.code:
-            raise UserError(str(self.target.address), f"has no run {self.id}", remedy=f"mft on {self.target.address} status")
+            raise UserError(str(self.target.address), f"has no run {self.id}", remedy=f"mft on {self.target.address.typed} status")
         lines = dict(line.partition(" ")[::2] for line in done.text.splitlines())
         code, state = lines["state"].split()
+        self.verb = lines.get("verb") or self.verb
         output, errors = base64.b64decode(lines.get("out", "")), base64.b64decode(lines.get("err", ""))
         self._seen = [out + len(output), err + len(errors)]
         drained = not output and not errors
@@ -92,7 +93,7 @@ def start(target: Target, words: Sequence[str]) -> RemoteRun:
     run = RemoteRun(target, run_id, words[0])
     folder, python = shlex.quote(target.folder), python_there(target)
     if not python:
-        raise UserError(str(target.address), "has no Python", remedy=f"mft push BUNDLE --to {target.address} (it says what to install)")
+        raise UserError(str(target.address), "has no Python", remedy=f"mft push BUNDLE --to {target.address.typed} (it says what to install)")
     launcher, command = f"{shlex.quote(python)} -c {shlex.quote(LAUNCH)}", f"{shlex.quote(python)} \"$bundle\"/mft.pyz"
     inner = (
         f"{launcher} runs/{run_id}/child {command} {_with_workspace(target, words)} "
@@ -101,7 +102,7 @@ def start(target: Target, words: Sequence[str]) -> RemoteRun:
     )
     # nohup and a session of its own keep it alive without the connection
     script = (
-        f"{ENTER.format(folder=folder)}mkdir -p runs/{run_id} || exit 4; {PRUNE}\n"
+        f"{ENTER.format(folder=folder)}mkdir -p runs/{run_id} && echo {shlex.quote(words[0])} >runs/{run_id}/verb || exit 4; {PRUNE}\n"
         "s=setsid; command -v setsid >/dev/null || s=\n"
         f"PYTHONUNBUFFERED=1 nohup $s sh -c {shlex.quote(f'echo $$ >runs/{run_id}/pid; {inner}')} >/dev/null 2>&1 </dev/null &\n"
         f"i=0; while [ ! -s runs/{run_id}/child ] && [ $i -lt 300 ]; do sleep 0.1; i=$((i+1)); done; [ -s runs/{run_id}/child ]"
@@ -109,7 +110,8 @@ def start(target: Target, words: Sequence[str]) -> RemoteRun:
     try:
         done = target.run(script)
     except ConnectionLost as error:  # not tried again: it may have started
-        raise UserError(str(target.address), f"the connection broke at the start ({error})", remedy=f"mft on {target.address} --attach") from error
+        found = f"the connection broke at the start ({error})"
+        raise UserError(str(target.address), found, remedy=f"mft on {target.address.typed} --attach") from error
     if done.code == 3:
         raise _no_bundle(target)
     if done.code:
@@ -132,7 +134,7 @@ def _with_workspace(target: Target, words: Sequence[str]) -> str:
 
 
 def _no_bundle(target: Target) -> UserError:
-    return UserError(str(target.address), "has no bundle", remedy=f"mft push BUNDLE --to {target.address}")
+    return UserError(str(target.address), "has no bundle", remedy=f"mft push BUNDLE --to {target.address.typed}")
 
 
 ENTER = """\
@@ -158,7 +160,7 @@ def follow(run: RemoteRun, patience: Patience, write: Callable[[bytes, bytes], N
     interrupted, quiet = False, 0
     while True:
         try:
-            chunk = patience.keep_trying(run.look, f"mft on {run.target.address} --attach {run.id}")
+            chunk = patience.keep_trying(run.look, f"mft on {run.target.address.typed} --attach {run.id}")
             write(chunk.output, chunk.errors)
             if chunk.code is not None:
                 return chunk.code
@@ -169,7 +171,7 @@ def follow(run: RemoteRun, patience: Patience, write: Callable[[bytes, bytes], N
                 pause(POLL_SECONDS[min(quiet, len(POLL_SECONDS)) - 1])
         except KeyboardInterrupt:
             if interrupted:
-                raise Paused(f"left running; try: mft on {run.target.address} --attach {run.id}") from None
+                raise Paused(f"left running; try: mft on {run.target.address.typed} --attach {run.id}") from None
             interrupted = True
             patience.keep_trying(run.interrupt, AGAIN)
 
@@ -186,7 +188,7 @@ def latest_run(target: Target) -> str:
     lines = target.run(f"cd {shlex.quote(target.folder)} && {LIST}").text.splitlines()
     found = sorted((state == "going", name) for name, _, state in (line.partition(" ") for line in lines) if RUN_ID.fullmatch(name))
     if not found:
-        raise UserError(str(target.address), "has no run to attach to", remedy=f"mft on {target.address} VERB …")
+        raise UserError(str(target.address), "has no run to attach to", remedy=f"mft on {target.address.typed} VERB …")
     return found[-1][1]
 
 

@@ -123,7 +123,7 @@ class Transfer:
     def _facts(self, path: str) -> tuple[int, str]:
         done = self.target.run(f"[ -f {shlex.quote(path)} ] || exit 3; wc -c < {shlex.quote(path)}; sha256sum < {shlex.quote(path)}")
         if done.code == 3:
-            raise UserError(str(self.target.address), f"there is no file {path}", remedy=f"mft on {self.target.address} versions")
+            raise UserError(str(self.target.address), f"there is no file {path}", remedy=f"mft on {self.target.address.typed} versions")
         words = done.text.split()
         if done.code or len(words) < 2:
             raise ConnectionLost(f"{self.target.address}: {path} cannot be read")

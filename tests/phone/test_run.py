@@ -82,7 +82,7 @@ def test_a_run_goes_on_without_its_connection_and_is_found_again(ready):
     with connect(parse_address(ready.address())) as target:
         screen = Screen()
         assert latest_run(target) == run.id
-        assert follow(RemoteRun(target, run.id, "wait"), patient(target), screen) == 0
+        assert follow(RemoteRun(target, run.id), patient(target), screen) == 0
     assert b"ready" in screen.output
 
 
@@ -151,15 +151,17 @@ def test_a_second_ctrl_c_leaves_it_running_and_says_how_to_attach(ready, monkeyp
         with pytest.raises(Paused, match=f"--attach {run.id}"):
             follow(run, patient(target), write)
         (ready.folder / "go").touch()
-        assert follow(RemoteRun(target, run.id, "wait"), patient(target), Screen()) == 0
+        assert follow(RemoteRun(target, run.id), patient(target), Screen()) == 0
 
 
 def test_a_run_that_was_killed_is_told_from_one_that_ended(ready):
     with connect(parse_address(ready.address())) as target:
         with pytest.raises(Paused, match="--resume"):
             follow(start(target, ["tune", "die"]), patient(target), Screen())
-        with pytest.raises(MftError, match="killed"):
-            follow(start(target, ["verify", "die"]), patient(target), Screen())
+        run = start(target, ["verify", "die"])
+        with pytest.raises(MftError, match="killed") as told:
+            follow(RemoteRun(target, run.id), patient(target), Screen())
+        assert "--resume" not in str(told.value)
 
 
 def test_where_the_home_folder_cannot_be_written_the_run_gets_one_of_its_own(tmp_path, monkeypatch):
@@ -219,7 +221,7 @@ def test_a_detached_run_prints_its_id_and_can_be_attached(tmp_path, capfd):
     run_id = capfd.readouterr().out.strip()
     assert main(["on", target, "--attach", run_id]) == 4
     with pytest.raises(UserError), connect(parse_address(target)) as place:
-        RemoteRun(place, "20000101-000000-abcdef", "tune").look()
+        RemoteRun(place, "20000101-000000-abcdef").look()
 
 
 def test_a_conversation_gets_a_terminal(tmp_path):
