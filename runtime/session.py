@@ -64,7 +64,7 @@ class Session:
                 yield
         except MftError:
             if is_new and not any(any(place.iterdir()) for place in self._places() if place.is_dir()):
-                shutil.rmtree(self.workspace.path)
+                shutil.rmtree(self.workspace.path, ignore_errors=True)  # the command's own error is the one to report
             raise
 
     def _places(self) -> tuple[Path, ...]:
