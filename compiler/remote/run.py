@@ -68,8 +68,10 @@ class RemoteRun:
         out, err = self._seen
         done = self.target.run(
             f"cd {shlex.quote(self.folder)} || exit 9\n"
-            f"e=-; [ -f exit ] && e=$(cat exit); a=gone; kill -0 \"$(cat pid 2>/dev/null)\" 2>/dev/null && a=alive; [ -f exit ] && a=ended\n"
-            f"echo \"state $e $a\"; echo \"verb $(cat verb 2>/dev/null)\"; echo \"out $(tail -c +{out + 1} out | head -c {CHUNK_BYTES} | base64 | tr -d '\\r\\n')\"\n"
+            f"e=-; [ -f exit ] && e=$(cat exit); a=gone\n"
+            f"kill -0 \"$(cat pid 2>/dev/null)\" 2>/dev/null && a=alive; [ -f exit ] && a=ended\n"
+            f"echo \"state $e $a\"; echo \"verb $(cat verb 2>/dev/null)\"\n"
+            f"echo \"out $(tail -c +{out + 1} out | head -c {CHUNK_BYTES} | base64 | tr -d '\\r\\n')\"\n"
             f"echo \"err $(tail -c +{err + 1} err | head -c {CHUNK_BYTES} | base64 | tr -d '\\r\\n')\""
         )
         if done.code:
