@@ -172,10 +172,22 @@ def follow(run: RemoteRun, patience: Patience, write: Callable[[bytes, bytes], N
             if quiet:
                 pause(POLL_SECONDS[min(quiet, len(POLL_SECONDS)) - 1])
         except KeyboardInterrupt:
-            if interrupted:
+            if interrupted or not _passed_on(run, patience, write):
                 raise Paused(f"left running; try: mft on {run.target.address.typed} --attach {run.id}") from None
             interrupted = True
-            patience.keep_trying(run.interrupt, AGAIN)
+
+
+STOPPING = b"stopping it there; Ctrl-C again lets go and leaves it running\n"
+
+
+def _passed_on(run: RemoteRun, patience: Patience, write: Callable[[bytes, bytes], None]) -> bool:
+    """Send Ctrl-C there; False when the next one came before that was done."""
+    try:
+        write(b"", STOPPING)
+        patience.keep_trying(run.interrupt, AGAIN)
+    except KeyboardInterrupt:
+        return False
+    return True
 
 
 def _killed(run: RemoteRun) -> MftError:

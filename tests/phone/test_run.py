@@ -145,11 +145,34 @@ def test_a_second_ctrl_c_leaves_it_running_and_says_how_to_attach(ready, monkeyp
         run = start(target, ["wait"])
 
         def write(output: bytes, errors: bytes) -> None:
-            raise KeyboardInterrupt
+            if errors != run_module.STOPPING:
+                raise KeyboardInterrupt
 
         monkeypatch.setattr(RemoteRun, "interrupt", lambda self: None)
         with pytest.raises(Paused, match=f"--attach {run.id}"):
             follow(run, patient(target), write)
+        (ready.folder / "go").touch()
+        assert follow(RemoteRun(target, run.id), patient(target), Screen()) == 0
+
+
+def test_a_second_ctrl_c_while_the_first_is_on_its_way_lets_go_as_well(ready, monkeypatch):
+    def impatient(self) -> None:
+        raise KeyboardInterrupt
+
+    with connect(parse_address(ready.address())) as target:
+        run = start(target, ["wait"])
+        monkeypatch.setattr(RemoteRun, "interrupt", impatient)
+        screen, said = Screen(), []
+
+        def write(output: bytes, errors: bytes) -> None:
+            said.append(errors)
+            screen(output, errors)
+            if b"ready" in output:
+                raise KeyboardInterrupt
+
+        with pytest.raises(Paused, match=f"--attach {run.id}"):
+            follow(run, patient(target), write)
+        assert run_module.STOPPING in said
         (ready.folder / "go").touch()
         assert follow(RemoteRun(target, run.id), patient(target), Screen()) == 0
 
