@@ -104,7 +104,7 @@ def measure(n_mb: int, kind: str, scenario_name: str = "customer_service") -> di
 
 def judge_only(path: Path, scenario, spool_dir: Path) -> float:
     """CPU seconds of all that happens before tokenization: reading, decoding, parsing, every rule, duplicates."""
-    from mobilefinetuner.runtime.data.ingest import batches
+    from mobilefinetuner.runtime.data.ingest import batches, without_cycle_search
     from mobilefinetuner.runtime.data.reading import Reading, ReadOptions
     from mobilefinetuner.runtime.data.report import IngestReport
     from mobilefinetuner.runtime.data.rules import RuleEngine
@@ -114,10 +114,11 @@ def judge_only(path: Path, scenario, spool_dir: Path) -> float:
     start = time.process_time()
     rules = RuleEngine(scenario, CountingTokenizer.special_tokens, spool_dir)
     record = 0
-    for batch in batches(Reading(expand([path]), scenario, ReadOptions(), IngestReport()).items()):
-        conversations = [item for item in batch if isinstance(item, Conversation)]
-        rules.apply(conversations, range(record, record + len(conversations)))
-        record += len(conversations)
+    with without_cycle_search():
+        for batch in batches(Reading(expand([path]), scenario, ReadOptions(), IngestReport()).items()):
+            conversations = [item for item in batch if isinstance(item, Conversation)]
+            rules.apply(conversations, range(record, record + len(conversations)))
+            record += len(conversations)
     rules.close()
     return time.process_time() - start
 

@@ -17,8 +17,10 @@ import numpy as np
 from .languages import DIGIT, OTHER, SCRIPTS, SPACE, class_table
 
 SHINGLE_CHARS = 5
+_SHINGLE_FACTORS = (0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1)
 SAMPLE_ONE_IN = 4
 """A power of two. Shingles whose hash divides by this are looked at; the choice depends on the shingle alone, so equal texts choose equally."""
+_USUAL_FIRST = sorted(range(1, len(SCRIPTS) + 1), key=lambda number: SCRIPTS[number - 1] not in ("Latin", "Han"))
 _RUN_EXEMPT = frozenset("-=_*.~#…─━—·•+|/\\<>")
 
 
@@ -37,7 +39,7 @@ class TextBatch:
     @cached_property
     def classes(self) -> np.ndarray:
         """[C] uint8"""
-        return class_table()[self.codes]
+        return class_table().take(self.codes)
 
     def per_turn(self, is_counted: np.ndarray) -> np.ndarray:
         """is_counted [C] bool -> [T] how many characters of each turn are"""
@@ -53,7 +55,12 @@ class TextBatch:
     @cached_property
     def letters(self) -> np.ndarray:
         """[T] letters of any script"""
-        return self.per_turn((self.classes > OTHER) & (self.classes < DIGIT))
+        return self.per_turn(self._is_letter)
+
+    @cached_property
+    def _is_letter(self) -> np.ndarray:
+        """[C] bool"""
+        return (self.classes > OTHER) & (self.classes < DIGIT)
 
     @cached_property
     def digits(self) -> np.ndarray:
@@ -65,10 +72,18 @@ class TextBatch:
         """[T] characters that are not white space; the separator is white space"""
         return self.per_turn(self.classes != SPACE)
 
+    @cached_property
     def letters_by_script(self) -> dict[str, int]:
         """Letters of the whole batch, scripts without any left out."""
-        counts = {name: int(np.count_nonzero(self.classes == number)) for number, name in enumerate(SCRIPTS, start=1)}
-        return {name: count for name, count in counts.items() if count}
+        counts: dict[str, int] = {}
+        left = int(np.count_nonzero(self._is_letter))
+        for number in _USUAL_FIRST:
+            if left == 0:
+                break
+            if count := int(np.count_nonzero(self.classes == number)):
+                counts[SCRIPTS[number - 1]] = count
+                left -= count
+        return {name: counts[name] for name in SCRIPTS if name in counts}
 
     def turns_at(self, positions: Sequence[int]) -> list[int]:
         """The turns in which these positions of the joined text lie, each once."""
@@ -119,13 +134,13 @@ class FoldedBatch:
     """
 
     def __init__(self, batch: TextBatch, role_marks: np.ndarray, skipped: np.ndarray) -> None:
-        """role_marks [T] uint32; skipped [T] bool: turns left out"""
-        folded = fold_table()[batch.codes]
+        """role_marks [T] uint8; skipped [T] bool: turns left out"""
+        folded = fold_table().take(batch.codes)
         folded[batch.stops] = role_marks
         for turn in np.flatnonzero(skipped).tolist():
             folded[batch.starts[turn]:batch.stops[turn] + 1] = 0
         is_kept = folded != 0
-        self.codes = folded[is_kept]
+        self.codes = np.compress(is_kept, folded)
         """[F] uint32"""
         self.turn_bounds = np.concatenate([[0], np.cumsum(batch.per_turn(is_kept))])
         """[T + 1]"""
@@ -145,16 +160,21 @@ class FoldedBatch:
         """[S] positions of the shingles that are looked at"""
         return np.flatnonzero((self.shingles & np.uint32(SAMPLE_ONE_IN - 1)) == 0)
 
+    @cached_property
+    def sampled_shingles(self) -> np.ndarray:
+        """[S] uint32 their hashes"""
+        return self.shingles.take(self.sampled)
+
 
 def shingle_hashes(codes: np.ndarray) -> np.ndarray:
     """codes [F] uint32 -> [max(0, F - 4)] uint32, multiply-add with odd constants and a final mix (Murmur3's)"""
     count = max(0, len(codes) - SHINGLE_CHARS + 1)
-    hashes = np.zeros(count, np.uint32)
-    for place, factor in enumerate((0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1)):
-        hashes += codes[place:place + count] * np.uint32(factor)
-    hashes ^= hashes >> np.uint32(16)
-    hashes *= np.uint32(0x85EBCA6B)
-    hashes ^= hashes >> np.uint32(13)
-    hashes *= np.uint32(0xC2B2AE35)
-    hashes ^= hashes >> np.uint32(16)
+    hashes = codes[:count] * np.uint32(_SHINGLE_FACTORS[0])
+    part = np.empty_like(hashes)
+    for place, factor in enumerate(_SHINGLE_FACTORS[1:], start=1):
+        hashes += np.multiply(codes[place:place + count], np.uint32(factor), out=part)
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        hashes ^= np.right_shift(hashes, np.uint32(shift), out=part)
+        hashes *= np.uint32(factor)
+    hashes ^= np.right_shift(hashes, np.uint32(16), out=part)
     return hashes

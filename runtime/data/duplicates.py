@@ -12,11 +12,13 @@ import hashlib
 import tempfile
 from array import array
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Iterable, Sequence
 
 import numpy as np
 
-from .batch import shingle_hashes
+from .batch import SAMPLE_ONE_IN, SHINGLE_CHARS, shingle_hashes
 
 BANDS, ROWS = 4, 3
 """Two texts of similarity 0.9 share one of 4 bands of 3 minima with probability 0.995."""
@@ -24,6 +26,7 @@ _GENERATION_TEXTS = 250_000
 _GENERATION_BYTES = 128 << 20
 """Near duplicates are looked for among the last one to two generations; exact ones among all."""
 _RUN_KEYS = 1 << 20
+_EXACT_BITS, _BAND_BITS = 23, 20
 _CANDIDATES_MAX = 8
 _SPOOL_BYTES = 1 << 20
 _CODE_BYTES = 2
@@ -39,26 +42,39 @@ class Twin:
 
 
 class KeyIndex:
-    """A growing map from 64-bit keys to record numbers as a few sorted arrays: 12 bytes an entry."""
+    """A growing map from hashes to record numbers as a few sorted arrays: 8 or 12 bytes an entry.
 
-    def __init__(self) -> None:
+    Whether some key with the same first bits is in it at all is looked up first, which answers most questions.
+    """
+
+    def __init__(self, first_bits: int) -> None:
+        """first_bits: 2 to this power should be a few times the number of keys"""
+        self._first_bits = first_bits
+        self._is_taken = np.zeros(1 << first_bits, bool)
         self._runs: list[tuple[np.ndarray, np.ndarray]] = []
 
     def __len__(self) -> int:
         return sum(len(keys) for keys, _ in self._runs)
 
     def find(self, keys: np.ndarray) -> np.ndarray:
-        """keys [n] uint64 -> [n] int64 record numbers, -1 where there is none"""
+        """keys [n] -> [n] int64 record numbers, -1 where there is none"""
         found = np.full(len(keys), -1, np.int64)
+        possible = np.flatnonzero(self._is_taken.take(self._places(keys)))
+        # Looked up in their order, keys find most of a run in the processor's cache.
+        order = possible.take(np.argsort(keys.take(possible)))
+        sought = keys.take(order)
         for run, records in self._runs:
-            at = np.searchsorted(run, keys)
-            at[at == len(run)] = 0
-            hit = run[at] == keys
-            found[hit] = records[at[hit]]
+            at = np.searchsorted(run, sought)
+            hit = np.flatnonzero(run.take(at, mode="clip") == sought)
+            found[order.take(hit)] = records.take(at.take(hit))
         return found
+
+    def _places(self, keys: np.ndarray) -> np.ndarray:
+        return (keys >> keys.dtype.type(8 * keys.itemsize - self._first_bits)).astype(np.int64)
 
     def add(self, keys: np.ndarray, records: np.ndarray) -> None:
         """Append; runs are merged while they are small, so that there are few and a merge never needs much memory."""
+        self._is_taken[self._places(keys)] = True
         order = np.argsort(keys, kind="stable")
         run = keys[order], records[order].astype(np.uint32)
         while self._runs and len(self._runs[-1][0]) <= 2 * len(run[0]) and len(self._runs[-1][0]) + len(run[0]) <= _RUN_KEYS:
@@ -73,19 +89,43 @@ class ExactDuplicates:
     """All conversations so far by hash."""
 
     def __init__(self) -> None:
-        self._index = KeyIndex()
+        self._index = KeyIndex(_EXACT_BITS)
 
-    def check(self, keys: np.ndarray, records: np.ndarray) -> list[int | None]:
-        """For each key the record that had it first, also within this batch; new ones are remembered."""
-        earlier = self._index.find(keys).tolist()
-        fresh: dict[int, int] = {}
-        answers: list[int | None] = []
-        for key, record, known in zip(keys.tolist(), records.tolist(), earlier):
-            first = known if known >= 0 else fresh.setdefault(key, record)
-            answers.append(None if first == record else first)
-        if fresh:
-            self._index.add(np.fromiter(fresh, np.uint64, len(fresh)), np.fromiter(fresh.values(), np.int64, len(fresh)))
-        return answers
+    def check(self, keys: np.ndarray, records: np.ndarray) -> np.ndarray:
+        """keys [n], records [n] -> [n] int64: the record that had the key first, also within this batch, itself for a new one;
+        new ones are remembered."""
+        different, first_at, which = np.unique(keys, return_index=True, return_inverse=True)
+        first, known = records.take(first_at), self._index.find(different)
+        is_new = known < 0
+        if is_new.any():
+            self._index.add(different[is_new], first[is_new])
+        return np.where(is_new, first, known).take(which)
+
+
+@dataclass(frozen=True)
+class FoldedTexts:
+    """Folded texts of a batch, one behind the other."""
+
+    codes: np.ndarray
+    """[F] uint16"""
+    bounds: np.ndarray
+    """[n + 1] int64 where each begins and ends"""
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    @cached_property
+    def limits(self) -> list[int]:
+        return self.bounds.tolist()
+
+    def text(self, number: int) -> np.ndarray:
+        return self.codes[self.limits[number]:self.limits[number + 1]]
+
+    def chosen(self, is_chosen: np.ndarray) -> FoldedTexts:
+        """is_chosen [n] bool -> those alone, in a copy"""
+        lengths = np.diff(self.bounds)
+        bounds = np.concatenate([[0], np.cumsum(lengths[is_chosen])])
+        return FoldedTexts(np.compress(np.repeat(is_chosen, lengths), self.codes), bounds)
 
 
 class _Generation:
@@ -93,7 +133,7 @@ class _Generation:
 
     def __init__(self, spool_dir: Path) -> None:
         self._file = tempfile.SpooledTemporaryFile(_SPOOL_BYTES, dir=spool_dir)
-        self._bands = [KeyIndex() for _ in range(BANDS)]
+        self._bands = [KeyIndex(_BAND_BITS) for _ in range(BANDS)]
         self._offsets = array("q", [0])
         self._records = array("q")
 
@@ -101,14 +141,13 @@ class _Generation:
     def is_full(self) -> bool:
         return len(self._records) >= _GENERATION_TEXTS or self._offsets[-1] >= _GENERATION_BYTES
 
-    def add(self, texts: list[np.ndarray], records: list[int], band_keys: np.ndarray) -> None:
-        """band_keys [n, BANDS] uint32"""
+    def add(self, texts: FoldedTexts, records: np.ndarray, band_keys: np.ndarray) -> None:
+        """records [n] int64; band_keys [n, BANDS] uint32"""
         self._file.seek(self._offsets[-1])
         numbers = np.arange(len(self._records), len(self._records) + len(texts))
-        self._file.write(np.concatenate(texts).tobytes())
-        ends = np.cumsum([len(text) for text in texts]) * _CODE_BYTES + self._offsets[-1]
-        self._offsets.extend(ends.tolist())
-        self._records.extend(records)
+        self._file.write(texts.codes.tobytes())
+        self._offsets.frombytes((texts.bounds[1:] * _CODE_BYTES + self._offsets[-1]).tobytes())
+        self._records.frombytes(records.astype(np.int64).tobytes())
         for band, index in enumerate(self._bands):
             index.add(band_keys[:, band], numbers)
 
@@ -133,41 +172,49 @@ class NearDuplicates:
         self._similarity, self._spool_dir = similarity, spool_dir
         self._generations = [_Generation(spool_dir)]
 
-    def check(self, texts: list[np.ndarray], records: list[int], minima: np.ndarray) -> list[Twin | None]:
-        """texts: folded 16-bit codes; minima [n, BANDS * ROWS] uint32 from `minhash`. New ones are remembered."""
+    def check(self, texts: FoldedTexts, records: np.ndarray, minima: np.ndarray) -> list[Twin | None]:
+        """records [n] int64; minima [n, BANDS * ROWS] uint32 from `minhash`. New ones are remembered."""
         keys = band_keys(minima)
-        earlier = [(generation, generation.candidates(keys)) for generation in self._generations]
-        suspects = _shared(keys) | np.any([(found >= 0).any(axis=1) for _, found in earlier], axis=0)
-        fresh: list[dict[int, int]] = [{} for _ in range(BANDS)]
         answers: list[Twin | None] = [None] * len(texts)
+        earlier = self._earlier(texts, keys)
+        fresh: list[dict[int, int]] = [{} for _ in range(BANDS)]
+        suspects = _shared(keys)
+        suspects[list(earlier)] = True
         for number in np.flatnonzero(suspects).tolist():
             row = keys[number].tolist()
-            twins = [(texts[at], records[at]) for at in self._fresh_candidates(fresh, row)]
-            for generation, found in earlier:
-                twins += [generation.text(at) for at in dict.fromkeys(found[number].tolist()) if at >= 0]
-            answers[number] = self._best(texts[number], twins[:_CANDIDATES_MAX]) if twins else None
-            if answers[number] is None:
+            at_hand = dict.fromkeys(band[key] for band, key in zip(fresh, row) if key in band)
+            likeness = similarities([texts.text(number)] * len(at_hand), list(map(texts.text, at_hand)), self._similarity)
+            twins = [Twin(int(records[at]), similarity) for at, similarity in zip(at_hand, likeness)]
+            twins += earlier.get(number, ())[:max(0, _CANDIDATES_MAX - len(twins))]
+            best = max(twins, key=lambda twin: (twin.similarity, -twin.record), default=None)
+            if best is not None and best.similarity >= self._similarity:
+                answers[number] = best
+            else:
                 for band, key in zip(fresh, row):
                     band[key] = number
-        kept = [number for number, twin in enumerate(answers) if twin is None]
-        self._remember([texts[number] for number in kept], [records[number] for number in kept], keys[kept])
+        self._remember(texts, records, keys, np.array([twin is None for twin in answers], bool))
         return answers
 
-    def _fresh_candidates(self, fresh: list[dict[int, int]], row: list[int]) -> list[int]:
-        return list(dict.fromkeys(band[key] for band, key in zip(fresh, row) if key in band))
+    def _earlier(self, texts: FoldedTexts, keys: np.ndarray) -> dict[int, list[Twin]]:
+        """number -> what it may repeat of the batches before, compared with it"""
+        candidates: list[tuple[int, np.ndarray, int]] = []
+        for generation in self._generations:
+            found = generation.candidates(keys)
+            for number in np.flatnonzero((found >= 0).any(axis=1)).tolist():
+                candidates += [(number, *generation.text(at)) for at in dict.fromkeys(found[number].tolist()) if at >= 0]
+        likeness = similarities([texts.text(number) for number, _, _ in candidates], [text for _, text, _ in candidates], self._similarity)
+        twins: dict[int, list[Twin]] = {}
+        for (number, _, record), similarity in zip(candidates, likeness):
+            twins.setdefault(number, []).append(Twin(record, similarity))
+        return twins
 
-    def _best(self, text: np.ndarray, twins: list[tuple[np.ndarray, int]]) -> Twin | None:
-        scored = [Twin(record, similarity_of(text, other)) for other, record in twins]
-        best = max(scored, key=lambda twin: (twin.similarity, -twin.record))
-        return best if best.similarity >= self._similarity else None
-
-    def _remember(self, texts: list[np.ndarray], records: list[int], keys: np.ndarray) -> None:
+    def _remember(self, texts: FoldedTexts, records: np.ndarray, keys: np.ndarray, is_new: np.ndarray) -> None:
         if self._generations[-1].is_full:
             self._generations.append(_Generation(self._spool_dir))
             while len(self._generations) > 2:
                 self._generations.pop(0).close()
-        if texts:
-            self._generations[-1].add(texts, records, keys)
+        if is_new.any():
+            self._generations[-1].add(texts.chosen(is_new), records[is_new], keys[is_new])
 
     def close(self) -> None:
         for generation in self._generations:
@@ -183,10 +230,11 @@ def _shared(keys: np.ndarray) -> np.ndarray:
     return shared
 
 
-def exact_keys(texts: list[np.ndarray]) -> np.ndarray:
-    """Folded texts -> [n] uint64"""
-    digests = b"".join(hashlib.blake2b(text.tobytes(), digest_size=8).digest() for text in texts)
-    return np.frombuffer(digests, "<u8")
+def exact_keys(texts: FoldedTexts, numbers: Iterable[int]) -> np.ndarray:
+    """The hashes of some of the texts, uint64"""
+    data, limits, hashed = memoryview(np.ascontiguousarray(texts.codes, "<u2")), texts.limits, hashlib.blake2b
+    digests = [hashed(data[limits[number]:limits[number + 1]], digest_size=8).digest() for number in numbers]
+    return np.frombuffer(b"".join(digests), "<u8")
 
 
 def minhash(hashes: np.ndarray, bounds: np.ndarray) -> np.ndarray:
@@ -212,13 +260,43 @@ def band_keys(minima: np.ndarray) -> np.ndarray:
     return keys
 
 
-def similarity_of(one: np.ndarray, other: np.ndarray) -> float:
-    """Jaccard similarity of two folded texts' shingle sets; 0 when their digits differ."""
-    if not np.array_equal(one[_is_digit(one)], other[_is_digit(other)]):
-        return 0.0
-    first, second = (np.unique(shingle_hashes(text.astype(np.uint32))) for text in (one, other))
-    shared = len(np.intersect1d(first, second, assume_unique=True))
-    return shared / max(1, len(first) + len(second) - shared)
+def similarities(ones: Sequence[np.ndarray], others: Sequence[np.ndarray], least: float = 0.0) -> list[float]:
+    """Jaccard similarities of folded texts' shingle sets, pair by pair; 0 where they are below `least`, or the digits differ.
+
+    |A ∪ B| + |A ∩ B| = |A| + |B|, so sets of similarity s differ in (1 - s) / (1 + s) of |A| + |B| shingles. Most pairs
+    differ in more already where a sample of the shingles is looked at.
+    """
+    likely = list(range(len(ones)))
+    if ones and least:
+        most = 1e-6 + (1 - least) / (1 + least) * np.array([len(one) + len(other) for one, other in zip(ones, others)])
+        n_first, n_second, n_shared = _set_sizes(ones, others, SAMPLE_ONE_IN)
+        likely = np.flatnonzero(n_first + n_second - 2 * n_shared <= most).tolist()
+    found = [0.0] * len(ones)
+    if likely:
+        n_first, n_second, n_shared = _set_sizes([ones[pair] for pair in likely], [others[pair] for pair in likely], 1)
+        for pair, likeness in zip(likely, (n_shared / np.maximum(1, n_first + n_second - n_shared)).tolist()):
+            one, other = ones[pair], others[pair]
+            if likeness >= least and np.array_equal(one[_is_digit(one)], other[_is_digit(other)]):
+                found[pair] = likeness
+    return found
+
+
+def _set_sizes(ones: Sequence[np.ndarray], others: Sequence[np.ndarray], one_in: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of each pair [n] how many different shingles one has, the other has, and both have, of those whose hash divides by one_in"""
+    first, second = _shingle_sets(ones, one_in), _shingle_sets(others, one_in)
+    shared = np.intersect1d(first, second, assume_unique=True)
+    sizes = [np.bincount(keys >> np.uint64(32), minlength=len(ones)) for keys in (first, second, shared)]
+    return sizes[0], sizes[1], sizes[2]
+
+
+def _shingle_sets(texts: Sequence[np.ndarray], one_in: int) -> np.ndarray:
+    """[k] uint64: text number << 32 | hash of each of its shingles, each once, sorted"""
+    lengths = np.array([len(text) for text in texts])
+    hashes = shingle_hashes(np.concatenate(texts).astype(np.uint32))
+    last = np.repeat(np.cumsum(lengths) - SHINGLE_CHARS, lengths)[:len(hashes)]
+    is_used = (np.arange(len(hashes)) <= last) & (hashes & np.uint32(one_in - 1) == 0)
+    owner = np.repeat(np.arange(len(texts), dtype=np.uint64), lengths)[:len(hashes)]
+    return np.unique(owner[is_used] << np.uint64(32) | hashes[is_used])
 
 
 def _is_digit(codes: np.ndarray) -> np.ndarray:

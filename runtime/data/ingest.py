@@ -175,7 +175,7 @@ class _Run:
         self._source_numbers = {source.name: number for number, source in enumerate(sources)}
         reading = Reading(sources, self._scenario, self._options.read, self.report)
         in_all = total_bytes(sources)
-        with storage_errors(self._spool_dir), _without_cycle_search():
+        with storage_errors(self._spool_dir), without_cycle_search():
             for batch in batches(reading.items()):
                 self._take(batch)
                 if self._options.progress:
@@ -291,7 +291,7 @@ class _Run:
 
 
 @contextlib.contextmanager
-def _without_cycle_search() -> Iterator[None]:
+def without_cycle_search() -> Iterator[None]:
     """Millions of small objects come and go without a cycle among them: looking for cycles would cost a tenth of the time."""
     was_enabled = gc.isenabled()
     gc.disable()

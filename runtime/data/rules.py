@@ -16,9 +16,9 @@ import numpy as np
 
 from ..message import Conversation, Message
 from .batch import SHINGLE_CHARS
-from .duplicates import ExactDuplicates, NearDuplicates, exact_keys, minhash
+from .duplicates import ExactDuplicates, FoldedTexts, NearDuplicates, exact_keys, minhash
 from .found import excerpt
-from .languages import expected_classes
+from .languages import SCRIPTS, expected_classes
 from .redact import redact
 from .scenario import Scenario
 from .turns import Decision, Turns, Verdict
@@ -35,7 +35,7 @@ class RuleEngine:
     def __init__(self, scenario: Scenario, control_tokens: Iterable[str], spool_dir: Path) -> None:
         self._rules, self._scenario = scenario.rules, scenario
         self._control = sorted(token for token in control_tokens if token)
-        self._expected = expected_classes(scenario.languages)
+        self._expected = frozenset(expected_classes(scenario.languages))
         self._patterns = [(rule, re.compile(rule.regex, re.IGNORECASE)) for rule in scenario.rules.patterns]
         self._words = WordFinder((*self._control, *_LINK_WORDS, *(word for rule in scenario.rules.patterns for word in rule.contains)))
         self._exact = ExactDuplicates()
@@ -49,7 +49,7 @@ class RuleEngine:
     def apply(self, conversations: Sequence[Conversation], records: Sequence[int]) -> list[Verdict]:
         """Judge a batch; `records` are the conversations' numbers in the whole input, for naming duplicates."""
         turns = Turns(conversations, self._words)
-        self.letters.update(turns.batch.letters_by_script())
+        self.letters.update(turns.batch.letters_by_script)
         self._unsafe(turns)
         for number in turns.without_answer():
             if turns.is_alive(number):
@@ -133,8 +133,10 @@ class RuleEngine:
     def _language(self, turns: Turns) -> None:
         """Share of expected letters in all answers of a conversation together."""
         batch, count = turns.batch, len(turns.verdicts)
+        if self._expected.issuperset(SCRIPTS.index(script) + 1 for script in batch.letters_by_script):
+            return  # no letter of any other script is in the whole batch
         letters = np.bincount(turns.owner, batch.letters * turns.is_answer, count)
-        expected = np.bincount(turns.owner, batch.count(self._expected) * turns.is_answer, count)
+        expected = np.bincount(turns.owner, batch.count(sorted(self._expected)) * turns.is_answer, count)
         is_other = (letters >= self._rules.language_min_letters) & (expected < self._rules.min_language_share * letters)
         for number in np.flatnonzero(is_other).tolist():
             if turns.is_alive(number):
@@ -160,45 +162,44 @@ class RuleEngine:
             if total:
                 found = ", ".join(f"{count} {kind}" for kind, count in sorted(total.items()))
                 # No excerpt: the decision must not keep what the placeholder has just hidden. Nor must the raw record.
-                verdicts[number].decisions.append(Decision("redacted", "redacted", found, ""))
+                verdicts[number].add(Decision("redacted", "redacted", found, ""))
                 metadata = {key: value for key, value in conversation.metadata.items() if key not in ("raw", "pair")}
                 verdicts[number].conversation = Conversation(tuple(messages), metadata)
 
     def _duplicates(self, turns: Turns, records: np.ndarray) -> None:
         verdicts = turns.verdicts
-        folded = turns.folded
-        bounds = folded.turn_bounds[turns.first_turn]
+        texts = FoldedTexts(turns.folded.codes16, turns.folded.turn_bounds[turns.first_turn])
         alive = [number for number, verdict in enumerate(verdicts) if verdict.conversation is not None]
-        codes, limits = folded.codes16, bounds.tolist()
-        texts = [codes[limits[number]:limits[number + 1]] for number in alive]
-        keys = exact_keys(texts)
+        keys = exact_keys(texts, alive)
         for number, key in zip(alive, keys.tolist()):
             verdicts[number].key = key
         if self._rules.duplicates == "off" or not alive:
             return
-        for number, twin in zip(alive, self._exact.check(keys, records[alive])):
-            if twin is not None:
-                verdicts[number].drop("duplicate", f"is the same as record {twin + 1}", turns.opening(number))
+        own = records[alive]
+        first = self._exact.check(keys, own)
+        for place in np.flatnonzero(first != own).tolist():
+            number = alive[place]
+            verdicts[number].drop("duplicate", f"is the same as record {first[place] + 1}", turns.opening(number))
         if self._rules.duplicates == "near":
-            self._near_duplicates(turns, bounds, records)
+            self._near_duplicates(turns, texts, records)
 
-    def _near_duplicates(self, turns: Turns, bounds: np.ndarray, records: np.ndarray) -> None:
+    def _near_duplicates(self, turns: Turns, texts: FoldedTexts, records: np.ndarray) -> None:
         verdicts = turns.verdicts
-        folded = turns.folded
+        folded, bounds = turns.folded, texts.bounds
         is_usable = np.diff(bounds) >= self._rules.near_duplicate_min_chars
         is_usable &= np.fromiter((verdict.conversation is not None for verdict in verdicts), bool, len(verdicts))
         # A shingle belongs to the conversation it begins in, unless it reaches into the next.
-        owner = np.repeat(np.arange(len(verdicts)), np.diff(np.searchsorted(folded.sampled, bounds)))
-        is_inside = is_usable[owner] & (folded.sampled <= bounds[owner + 1] - SHINGLE_CHARS)
-        counts = np.bincount(owner[is_inside], minlength=len(verdicts))
-        chosen = np.flatnonzero(counts).tolist()
-        if not chosen:
+        sampled = np.diff(np.searchsorted(folded.sampled, bounds))
+        last = np.where(is_usable, bounds[1:] - SHINGLE_CHARS, -1)
+        is_inside = folded.sampled <= np.repeat(last, sampled)
+        counts = np.diff(np.concatenate([[0], np.cumsum(is_inside)])[np.concatenate([[0], np.cumsum(sampled)])])
+        is_chosen = counts > 0
+        if not is_chosen.any():
             return
-        stretches = np.concatenate([[0], np.cumsum(counts[chosen])])
-        codes, limits = folded.codes16, bounds.tolist()
-        texts = [codes[limits[number]:limits[number + 1]] for number in chosen]
-        twins = self._near.check(texts, records[chosen].tolist(), minhash(folded.shingles[folded.sampled[is_inside]], stretches))
-        for number, twin in zip(chosen, twins):
+        stretches = np.concatenate([[0], np.cumsum(counts[is_chosen])])
+        minima = minhash(np.compress(is_inside, folded.sampled_shingles), stretches)
+        twins = self._near.check(texts.chosen(is_chosen), records[is_chosen], minima)
+        for number, twin in zip(np.flatnonzero(is_chosen).tolist(), twins):
             if twin is not None:
                 verdicts[number].drop("near_duplicate", f"is {twin.similarity:.0%} the same as record {twin.record + 1}", turns.opening(number))
 

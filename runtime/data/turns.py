@@ -9,7 +9,7 @@ learned. Only when nothing is left to learn is the conversation dropped, and the
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -35,20 +35,23 @@ class Decision:
     excerpt: str
 
 
-@dataclass
+@dataclass(slots=True)
 class Verdict:
     """What became of one conversation."""
 
     conversation: Conversation | None
     """None: dropped"""
-    decisions: list[Decision] = field(default_factory=list)
+    decisions: tuple[Decision, ...] = ()
     key: int = 0
     """64-bit hash of the folded text, for duplicates and for the held-out choice"""
 
     def drop(self, rule: str, detail: str, text: str) -> None:
         """Record the first objection; later rules do not see the conversation."""
         self.conversation = None
-        self.decisions.append(Decision(rule, "dropped", detail, excerpt(text)))
+        self.add(Decision(rule, "dropped", detail, excerpt(text)))
+
+    def add(self, decision: Decision) -> None:
+        self.decisions = (*self.decisions, decision)
 
 
 class Turns:
@@ -56,7 +59,7 @@ class Turns:
 
     def __init__(self, conversations: Sequence[Conversation], words: WordFinder) -> None:
         self._conversations = conversations
-        self.verdicts = [Verdict(conversation) for conversation in conversations]
+        self.verdicts = list(map(Verdict, conversations))
         messages = [message for conversation in conversations for message in conversation.messages]
         self.texts = [message.text for message in messages]
         self.roles = [message.role for message in messages]
@@ -67,9 +70,11 @@ class Turns:
         self.first_turn = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         """[conversations + 1]"""
         self.owner = np.repeat(np.arange(len(conversations)), counts)
-        self.is_answer = np.array([role == "assistant" for role in self.roles], bool)
-        self.is_note = np.array([len(message.metadata) > 0 and "note" in message.metadata for message in messages], bool)
-        self._is_learned = self.is_answer & np.array(["train" not in message.metadata for message in messages], bool)
+        self._marks = np.fromiter(map(_ROLE_MARKS.__getitem__, self.roles), np.uint8, len(messages))
+        self.is_answer = self._marks == _ROLE_MARKS["assistant"]
+        noted = [turn for turn, message in enumerate(messages) if message.metadata]
+        self.is_note = self._is_among(turn for turn in noted if "note" in messages[turn].metadata)
+        self._is_learned = self.is_answer & ~self._is_among(turn for turn in noted if "train" in messages[turn].metadata)
         """answers that are still to be learned"""
         self._learned_left = np.bincount(self.owner[self._is_learned], minlength=len(conversations)).tolist()
         self._removed: set[int] = set()
@@ -77,8 +82,13 @@ class Turns:
 
     @cached_property
     def folded(self) -> FoldedBatch:
-        marks = np.array([_ROLE_MARKS[role] for role in self.roles], np.uint32)
-        return FoldedBatch(self.batch, marks, marks == _ROLE_MARKS["system"])
+        return FoldedBatch(self.batch, self._marks, self._marks == _ROLE_MARKS["system"])
+
+    def _is_among(self, turns: Iterable[int]) -> np.ndarray:
+        """turns -> [T] bool"""
+        is_among = np.zeros(len(self.texts), bool)
+        is_among[list(turns)] = True
+        return is_among
 
     def is_alive(self, number: int) -> bool:
         return self.verdicts[number].conversation is not None
@@ -126,7 +136,7 @@ class Turns:
             if self._learned_left[number] == 0:
                 self.verdicts[number].drop(rule, f"turn {self._place(turn)} {detail}", self.texts[turn])
                 return
-        self.verdicts[number].decisions.append(Decision(rule, action, f"turn {self._place(turn)} {detail}", excerpt(self.texts[turn])))
+        self.verdicts[number].add(Decision(rule, action, f"turn {self._place(turn)} {detail}", excerpt(self.texts[turn])))
 
     def _place(self, turn: int) -> int:
         """A turn's number in its conversation, from 1."""
@@ -178,12 +188,14 @@ class Turns:
         """Turns whose sampled shingles repeat at least half as much as `share`, or that are too small a sample to tell."""
         folded = self.folded
         total = np.diff(np.searchsorted(folded.sampled, folded.turn_bounds))
-        turn_of = np.repeat(np.arange(len(self.texts), dtype=np.uint32), total)
-        hashes = folded.shingles[folded.sampled]
+        hashes = folded.sampled_shingles
+        is_tested = self.batch.lengths >= min_chars
         # A quarter of a long turn's sample is enough to suspect it, and so are 18 bits of a hash.
-        is_used = np.repeat(self.batch.lengths < _LONG_TURN_CHARS, total) | (hashes & np.uint32(4 * SAMPLE_ONE_IN - 1) == 0)
-        turn_of, hashes = turn_of[is_used], hashes[is_used]
+        is_used = np.repeat(is_tested & (self.batch.lengths < _LONG_TURN_CHARS), total)
+        is_used |= np.repeat(is_tested, total) & (hashes & np.uint32(4 * SAMPLE_ONE_IN - 1) == 0)
+        turn_of = np.compress(is_used, np.repeat(np.arange(len(self.texts), dtype=np.uint32), total))
+        hashes = np.compress(is_used, hashes)
         total = np.bincount(turn_of, minlength=len(self.texts))
         keys = np.sort(turn_of << np.uint32(18) | hashes >> np.uint32(14))
         repeats = np.bincount(keys[1:][keys[1:] == keys[:-1]] >> np.uint32(18), minlength=len(self.texts))
-        return np.flatnonzero((self.batch.lengths >= min_chars) & ((total < 8) | (repeats > 0.5 * share * total))).tolist()
+        return np.flatnonzero(is_tested & ((total < 8) | (repeats > 0.5 * share * total))).tolist()

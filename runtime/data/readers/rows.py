@@ -21,6 +21,7 @@ Item = Conversation | Quarantined
 _RECORD_KEYS = ("data", "train", "conversations", "examples", "rows", "items", "records")
 _MAX_ITEM_CHARS = 64 << 20
 _DECODER = json.JSONDecoder()
+_scan = _DECODER.scan_once
 
 
 def read_jsonl(source: Source, encoding: Encoding, shape: Shape | None = None) -> Iterator[Item]:
@@ -31,11 +32,11 @@ def read_jsonl(source: Source, encoding: Encoding, shape: Shape | None = None) -
                 detail = f"byte {line.offset_bytes} is not valid {encoding.name.upper()}"
                 yield Quarantined(source.name, number, "undecodable", detail, excerpt(line.raw[:480].decode("utf-8", "backslashreplace")))
                 continue
-            if not line or line.isspace():
-                continue
             try:
                 row = _parse(line)
             except (ValueError, RecursionError) as error:
+                if not line or line.isspace():
+                    continue
                 yield Quarantined(source.name, number, "bad_json", str(error), excerpt(line))
                 continue
             shape = shape or shape_of(row)
@@ -44,11 +45,11 @@ def read_jsonl(source: Source, encoding: Encoding, shape: Shape | None = None) -
 
 def _parse(line: str) -> Any:
     """json.loads without its searches for white space, which most lines have none of."""
-    if line[0] == "{":
-        row, end = _DECODER.raw_decode(line)
-        if end == len(line) or line[end:].isspace():
-            return row
-    return json.loads(line)
+    try:
+        row, end = _scan(line, 0)
+    except StopIteration:  # no value where one is needed: json.loads says it in words
+        return json.loads(line)
+    return row if end == len(line) or line[end:].isspace() else json.loads(line)
 
 
 def read_json_array(source: Source, encoding: Encoding, shape: Shape | None = None) -> Iterator[Item]:

@@ -67,12 +67,13 @@ def openai_messages(row: Row) -> tuple[Message, ...]:
             raise BadRow("unknown_role", f"turn {number} has the role {name!r}")
         if type(content) is str and len(turn) == 2:
             messages.append(Message(role, content))
+            # Most rows are plain and alternate: they need no second look.
+            if role == before or role == "system":
+                is_settled = False
+            before = role
         else:
             messages.extend(_rich_turn(turn, role, content, number))
             is_settled = False
-        # Most rows are plain and alternate: they need no second look.
-        is_settled = is_settled and role != before and role != "system"
-        before = role
     return tuple(messages) if is_settled else settle(messages)
 
 
