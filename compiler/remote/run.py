@@ -158,7 +158,7 @@ PRUNE = f"ls -d runs/*/ 2>/dev/null | sort -r | tail -n +{KEPT_RUNS} | while rea
 
 
 def follow(run: RemoteRun, patience: Patience, write: Callable[[bytes, bytes], None], pause: Callable[[float], None] = time.sleep) -> int:
-    """Pass on what the run writes until it ends; its exit code. Ctrl-C is passed on once; a second one leaves it running."""
+    """Pass on what the run writes until it ends; its exit code. Ctrl-C is passed on once; a second one does not wait."""
     interrupted, quiet = False, 0
     while True:
         try:
@@ -173,11 +173,11 @@ def follow(run: RemoteRun, patience: Patience, write: Callable[[bytes, bytes], N
                 pause(POLL_SECONDS[min(quiet, len(POLL_SECONDS)) - 1])
         except KeyboardInterrupt:
             if interrupted or not _passed_on(run, patience, write):
-                raise Paused(f"left running; try: mft on {run.target.address.typed} --attach {run.id}") from None
+                raise Paused(f"not waited for; try: mft on {run.target.address.typed} --attach {run.id}") from None
             interrupted = True
 
 
-STOPPING = b"stopping it there; Ctrl-C again lets go and leaves it running\n"
+STOPPING = b"stopping it there; Ctrl-C again does not wait for that\n"
 
 
 def _passed_on(run: RemoteRun, patience: Patience, write: Callable[[bytes, bytes], None]) -> bool:

@@ -140,7 +140,7 @@ def test_ctrl_c_lets_the_verb_checkpoint_and_its_exit_code_comes_back(ready):
     assert b"checkpoint" in screen.output
 
 
-def test_a_second_ctrl_c_leaves_it_running_and_says_how_to_attach(ready, monkeypatch):
+def test_a_second_ctrl_c_does_not_wait_and_says_how_to_attach(ready, monkeypatch):
     with connect(parse_address(ready.address())) as target:
         run = start(target, ["wait"])
 
