@@ -121,11 +121,12 @@ class FoldedTexts:
     def text(self, number: int) -> np.ndarray:
         return self.codes[self.limits[number]:self.limits[number + 1]]
 
-    def chosen(self, is_chosen: np.ndarray) -> FoldedTexts:
-        """is_chosen [n] bool -> those alone, in a copy"""
+    def chosen(self, numbers: np.ndarray) -> FoldedTexts:
+        """Those alone, in a copy; numbers [k] rise"""
         lengths = np.diff(self.bounds)
-        bounds = np.concatenate([[0], np.cumsum(lengths[is_chosen])])
-        return FoldedTexts(np.compress(np.repeat(is_chosen, lengths), self.codes), bounds)
+        is_chosen = np.zeros(len(lengths), bool)
+        is_chosen[numbers] = True
+        return FoldedTexts(np.compress(np.repeat(is_chosen, lengths), self.codes), np.concatenate([[0], np.cumsum(lengths[numbers])]))
 
 
 class _Generation:
@@ -172,49 +173,54 @@ class NearDuplicates:
         self._similarity, self._spool_dir = similarity, spool_dir
         self._generations = [_Generation(spool_dir)]
 
-    def check(self, texts: FoldedTexts, records: np.ndarray, minima: np.ndarray) -> list[Twin | None]:
-        """records [n] int64; minima [n, BANDS * ROWS] uint32 from `minhash`. New ones are remembered."""
+    def check(self, texts: FoldedTexts, chosen: np.ndarray, records: np.ndarray, minima: np.ndarray) -> dict[int, Twin]:
+        """Number of a text -> its twin, of those that have one. New ones are remembered.
+
+        chosen [k] numbers of the texts that are asked for; records [n] of all texts; minima [k, BANDS * ROWS] uint32 from `minhash`
+        """
         keys = band_keys(minima)
-        answers: list[Twin | None] = [None] * len(texts)
-        earlier = self._earlier(texts, keys)
-        fresh: list[dict[int, int]] = [{} for _ in range(BANDS)]
+        earlier = self._earlier(texts, chosen, keys)
         suspects = _shared(keys)
-        suspects[list(earlier)] = True
-        for number in np.flatnonzero(suspects).tolist():
-            row = keys[number].tolist()
-            at_hand = dict.fromkeys(band[key] for band, key in zip(fresh, row) if key in band)
+        suspects |= np.isin(chosen, list(earlier))
+        twins: dict[int, Twin] = {}
+        fresh: list[dict[int, int]] = [{} for _ in range(BANDS)]
+        for place in np.flatnonzero(suspects).tolist():
+            number, row = int(chosen[place]), keys[place].tolist()
+            at_hand = list(dict.fromkeys(band[key] for band, key in zip(fresh, row) if key in band))
             likeness = similarities([texts.text(number)] * len(at_hand), list(map(texts.text, at_hand)), self._similarity)
-            twins = [Twin(int(records[at]), similarity) for at, similarity in zip(at_hand, likeness)]
-            twins += earlier.get(number, ())[:max(0, _CANDIDATES_MAX - len(twins))]
-            best = max(twins, key=lambda twin: (twin.similarity, -twin.record), default=None)
+            found = [Twin(int(records[at]), similarity) for at, similarity in zip(at_hand, likeness)]
+            found += earlier.get(number, ())[:max(0, _CANDIDATES_MAX - len(found))]
+            best = max(found, key=lambda twin: (twin.similarity, -twin.record), default=None)
             if best is not None and best.similarity >= self._similarity:
-                answers[number] = best
+                twins[number] = best
             else:
                 for band, key in zip(fresh, row):
                     band[key] = number
-        self._remember(texts, records, keys, np.array([twin is None for twin in answers], bool))
-        return answers
+        is_new = ~np.isin(chosen, list(twins))
+        self._remember(texts, chosen[is_new], records, keys[is_new])
+        return twins
 
-    def _earlier(self, texts: FoldedTexts, keys: np.ndarray) -> dict[int, list[Twin]]:
-        """number -> what it may repeat of the batches before, compared with it"""
+    def _earlier(self, texts: FoldedTexts, chosen: np.ndarray, keys: np.ndarray) -> dict[int, list[Twin]]:
+        """Number of a text -> what it may repeat of the batches before, compared with it"""
         candidates: list[tuple[int, np.ndarray, int]] = []
         for generation in self._generations:
             found = generation.candidates(keys)
-            for number in np.flatnonzero((found >= 0).any(axis=1)).tolist():
-                candidates += [(number, *generation.text(at)) for at in dict.fromkeys(found[number].tolist()) if at >= 0]
+            for place in np.flatnonzero((found >= 0).any(axis=1)).tolist():
+                candidates += [(int(chosen[place]), *generation.text(at)) for at in dict.fromkeys(found[place].tolist()) if at >= 0]
         likeness = similarities([texts.text(number) for number, _, _ in candidates], [text for _, text, _ in candidates], self._similarity)
         twins: dict[int, list[Twin]] = {}
         for (number, _, record), similarity in zip(candidates, likeness):
             twins.setdefault(number, []).append(Twin(record, similarity))
         return twins
 
-    def _remember(self, texts: FoldedTexts, records: np.ndarray, keys: np.ndarray, is_new: np.ndarray) -> None:
+    def _remember(self, texts: FoldedTexts, numbers: np.ndarray, records: np.ndarray, keys: np.ndarray) -> None:
+        """numbers [k] of texts; keys [k, BANDS]"""
         if self._generations[-1].is_full:
             self._generations.append(_Generation(self._spool_dir))
             while len(self._generations) > 2:
                 self._generations.pop(0).close()
-        if is_new.any():
-            self._generations[-1].add(texts.chosen(is_new), records[is_new], keys[is_new])
+        if len(numbers):
+            self._generations[-1].add(texts.chosen(numbers), records[numbers], keys)
 
     def close(self) -> None:
         for generation in self._generations:

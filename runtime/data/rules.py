@@ -169,16 +169,16 @@ class RuleEngine:
     def _duplicates(self, turns: Turns, records: np.ndarray) -> None:
         verdicts = turns.verdicts
         texts = FoldedTexts(turns.folded.codes16, turns.folded.turn_bounds[turns.first_turn])
-        alive = [number for number, verdict in enumerate(verdicts) if verdict.conversation is not None]
-        keys = exact_keys(texts, alive)
-        for number, key in zip(alive, keys.tolist()):
+        alive = turns.alive()
+        keys = exact_keys(texts, alive.tolist())
+        for number, key in zip(alive.tolist(), keys.tolist()):
             verdicts[number].key = key
-        if self._rules.duplicates == "off" or not alive:
+        if self._rules.duplicates == "off" or not len(alive):
             return
         own = records[alive]
         first = self._exact.check(keys, own)
         for place in np.flatnonzero(first != own).tolist():
-            number = alive[place]
+            number = int(alive[place])
             verdicts[number].drop("duplicate", f"is the same as record {first[place] + 1}", turns.opening(number))
         if self._rules.duplicates == "near":
             self._near_duplicates(turns, texts, records)
@@ -186,22 +186,20 @@ class RuleEngine:
     def _near_duplicates(self, turns: Turns, texts: FoldedTexts, records: np.ndarray) -> None:
         verdicts = turns.verdicts
         folded, bounds = turns.folded, texts.bounds
-        is_usable = np.diff(bounds) >= self._rules.near_duplicate_min_chars
-        is_usable &= np.fromiter((verdict.conversation is not None for verdict in verdicts), bool, len(verdicts))
+        alive = turns.alive()
+        last = np.full(len(verdicts), -1)
         # A shingle belongs to the conversation it begins in, unless it reaches into the next.
+        last[alive] = np.where(np.diff(bounds) >= self._rules.near_duplicate_min_chars, bounds[1:] - SHINGLE_CHARS, -1)[alive]
         sampled = np.diff(np.searchsorted(folded.sampled, bounds))
-        last = np.where(is_usable, bounds[1:] - SHINGLE_CHARS, -1)
         is_inside = folded.sampled <= np.repeat(last, sampled)
         counts = np.diff(np.concatenate([[0], np.cumsum(is_inside)])[np.concatenate([[0], np.cumsum(sampled)])])
-        is_chosen = counts > 0
-        if not is_chosen.any():
+        chosen = np.flatnonzero(counts)
+        if not len(chosen):
             return
-        stretches = np.concatenate([[0], np.cumsum(counts[is_chosen])])
+        stretches = np.concatenate([[0], np.cumsum(counts[chosen])])
         minima = minhash(np.compress(is_inside, folded.sampled_shingles), stretches)
-        twins = self._near.check(texts.chosen(is_chosen), records[is_chosen], minima)
-        for number, twin in zip(np.flatnonzero(is_chosen).tolist(), twins):
-            if twin is not None:
-                verdicts[number].drop("near_duplicate", f"is {twin.similarity:.0%} the same as record {twin.record + 1}", turns.opening(number))
+        for number, twin in self._near.check(texts, chosen, records, minima).items():
+            verdicts[number].drop("near_duplicate", f"is {twin.similarity:.0%} the same as record {twin.record + 1}", turns.opening(number))
 
 
 def repeated_share(text: str) -> float:

@@ -93,6 +93,10 @@ class Turns:
     def is_alive(self, number: int) -> bool:
         return self.verdicts[number].conversation is not None
 
+    def alive(self) -> np.ndarray:
+        """[k] numbers of the conversations that are not dropped"""
+        return np.flatnonzero(np.fromiter((verdict.conversation is not None for verdict in self.verdicts), bool, len(self.verdicts)))
+
     def without_answer(self) -> list[int]:
         """Conversations in which there is nothing to learn from the start."""
         return [number for number, left in enumerate(self._learned_left) if left == 0]
