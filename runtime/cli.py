@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 
 from . import __version__
-from .errors import MftError
+from .errors import MftError, UserError
 from .session import Session
 from .verbs import NAMES
 
@@ -33,10 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help(sys.stderr)
         return 2
     try:
-        verb = _verb(options.verb)
-        to_execute = not getattr(verb, "RUNS_ANY_BUNDLE", False)
-        session = Session.open(_bundle_folder(options.bundle), options.workspace, options.json, options.threads, to_execute)
-        return verb.run(session, options)
+        return _run(options, _bundle_folder(options.bundle))
     except MftError as error:
         print(error, file=sys.stderr)
         if options.json:
@@ -45,6 +42,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output (head, less) has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+def _run(options: argparse.Namespace, bundle: Path) -> int:
+    """The verb's exit code; a bundle whose files vanish while it works is the user's matter, like one that was never there."""
+    try:
+        verb = _verb(options.verb)
+        to_execute = not getattr(verb, "RUNS_ANY_BUNDLE", False)
+        session = Session.open(bundle, options.workspace, options.json, options.threads, to_execute)
+        return verb.run(session, options)
+    except OSError as error:
+        if not isinstance(error.filename, str) or bundle not in Path(error.filename).parents:
+            raise
+        raise UserError(error.filename, f"cannot be read any more ({error.strerror})", remedy="bring the bundle back to its place") from error
 
 
 def _verb(name: str) -> ModuleType:
