@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .encoding import HEAD_BYTES, Encoding, detect_encoding
+from .readers.rows import RECORD_KEYS
 from .readers.shapes import SHAPES
 from .readers.tabular import looks_tabular
 from .readers.wechat import looks_like_wechat_csv, looks_like_wechat_text
@@ -88,6 +89,8 @@ def _json(source: Source, text: str, whole: bool) -> tuple[str, str, str] | None
                                                                          r'public_supergroup|public_group|saved_messages|bot_chat|'
                                                                          r'private_channel|public_channel)"', text):
         return "telegram", "telegram", "Telegram's chat type is in it"
+    if re.search(r'"type"\s*:\s*"(message|service)"', text) and re.search(r'"(from_id|actor_id|date_unixtime)"\s*:', text):
+        return "telegram", "telegram", "Telegram's messages are in it"
     row = _parse(text.split("\n", 1)[0])
     if isinstance(row, dict):
         return _of_row("jsonl", row, "line")
@@ -106,6 +109,10 @@ def _of_row(layout: str, row: dict, what: str) -> tuple[str, str, str]:
     if "mapping" in row and isinstance(row["mapping"], dict):
         return "chatgpt", "chatgpt", "conversations with a mapping"
     shape = next((shape for shape in SHAPES if shape.fits(row)), None)
+    if shape is None and layout == "jsonl":
+        rows = next((row[key] for key in RECORD_KEYS if isinstance(row.get(key), list)), ())
+        if any(isinstance(inner, dict) for inner in rows):
+            return _of_row("json", next(inner for inner in rows if isinstance(inner, dict)), "row")
     if shape is None:
         return layout, "unknown_rows", f"its first {what} has the keys {', '.join(map(str, row))}"
     return layout, "text_rows" if shape.name == "text" else shape.name, f"its first {what} has {', '.join(key for key in row)}"

@@ -32,7 +32,7 @@ from .scenario import Scenario
 from .sources import Source, expand, total_bytes
 from .windows import Splitter
 
-DATA_VERSION = 1
+DATA_VERSION = 2
 """Raised whenever the same input would give other samples."""
 BATCH_CHARS = 400_000
 BATCH_RECORDS = 4_000

@@ -3,7 +3,7 @@
 In:  ChatLine of speech in the order of the log, the names of "me", the scenario's gaps.
 Out: Conversation: the owner's messages are the assistant's turns, everyone else's the user's.
 Messages of one side within join_gap are one turn (in a group each speaker's part opens with the name); a silence longer than
-silence_gap, or another chat, starts a new conversation.
+silence_gap, another chat, or some thousand lines without either start a new conversation.
 """
 
 from __future__ import annotations
@@ -14,6 +14,10 @@ from typing import Iterator, Sequence
 from ..message import Conversation, Message
 from .found import ChatLine, Quarantined, excerpt
 from .scenario import DataRules
+
+
+LINES_MAX = 5_000
+"""about as many lines are one conversation at most"""
 
 
 def is_mine(line: ChatLine, me: frozenset[str]) -> bool:
@@ -36,12 +40,20 @@ def conversations_of(lines: Iterator[ChatLine | Quarantined], me: Sequence[str],
         if isinstance(line, Quarantined):
             yield line
             continue
-        if open_lines and (line.chat != open_lines[-1].chat or _gap_minutes(open_lines[-1], line) > rules.silence_gap_minutes):
+        if open_lines and (line.chat != open_lines[-1].chat or _gap_minutes(open_lines[-1], line) > rules.silence_gap_minutes
+                           or _is_long(open_lines, line, names)):
             yield _conversation(open_lines, names, rules, form)
             open_lines = []
         open_lines.append(line)
     if open_lines:
         yield _conversation(open_lines, names, rules, form)
+
+
+def _is_long(lines: list[ChatLine], following: ChatLine, me: frozenset[str]) -> bool:
+    """A group that never sleeps, or a log without times, is cut behind one of the owner's turns, so that memory stays bounded."""
+    if len(lines) < LINES_MAX:
+        return False
+    return (is_mine(lines[-1], me) and not is_mine(following, me)) or len(lines) >= 2 * LINES_MAX
 
 
 def _gap_minutes(before: ChatLine, after: ChatLine) -> float:

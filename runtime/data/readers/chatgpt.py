@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import Any, Iterator
 
 from ...message import Conversation, Message
-from ..encoding import Encoding, iter_text
+from ..encoding import Encoding
 from ..found import Quarantined, excerpt
 from ..sources import Source
+from .json_stream import text_of
 from .rows import iter_json_items
 from .shapes import ROLE_NAMES, BadRow, settle
 
@@ -21,19 +22,18 @@ _SILENT = ("thoughts", "reasoning_recap", "user_editable_context", "model_editab
 
 def read_chatgpt(source: Source, encoding: Encoding) -> Iterator[Conversation | Quarantined]:
     """Conversations in the export's order, numbered from 1."""
-    with source.open() as stream:
-        for number, item in enumerate(iter_json_items(iter_text(stream, encoding, source.name), source.name), start=1):
-            title = item.get("title") if isinstance(item, dict) and isinstance(item.get("title"), str) else ""
-            try:
-                messages = settle(list(branch_messages(item)))
-            except BadRow as error:
-                yield Quarantined(source.name, number, error.reason, str(error), excerpt(title or str(item)[:480]))
-                continue
-            metadata = {"source": source.name, "line": number, "format": "chatgpt", "title": title, "raw": item}
-            if not messages:
-                yield Quarantined(source.name, number, "no_messages", "has no turn with words in it", excerpt(title))
-            else:
-                yield Conversation(messages, metadata)
+    for number, item in enumerate(iter_json_items(text_of(source, encoding), source.name), start=1):
+        title = item.get("title") if isinstance(item, dict) and isinstance(item.get("title"), str) else ""
+        try:
+            messages = settle(list(branch_messages(item)))
+        except BadRow as error:
+            yield Quarantined(source.name, number, error.reason, str(error), excerpt(title or str(item)[:480]))
+            continue
+        metadata = {"source": source.name, "line": number, "format": "chatgpt", "title": title, "raw": item}
+        if not messages:
+            yield Quarantined(source.name, number, "no_messages", "has no turn with words in it", excerpt(title))
+        else:
+            yield Conversation(messages, metadata)
 
 
 def branch_messages(item: Any) -> Iterator[Message]:

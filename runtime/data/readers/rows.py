@@ -8,20 +8,19 @@ A row is split off at "\\n" only, and an array is parsed item by item, so memory
 from __future__ import annotations
 
 import json
-from typing import Any, Iterator
+from typing import Any, Callable, Iterator
 
-from ...errors import UserError
 from ...message import Conversation
-from ..encoding import BadBytes, Encoding, iter_lines, iter_text
+from ..encoding import BadBytes, Encoding, iter_lines
 from ..found import Quarantined, excerpt
 from ..sources import Source
+from .json_stream import JsonStream, text_of
 from .shapes import SHAPES, BadRow, Shape
 
 Item = Conversation | Quarantined
-_RECORD_KEYS = ("data", "train", "conversations", "examples", "rows", "items", "records")
-_MAX_ITEM_CHARS = 64 << 20
-_DECODER = json.JSONDecoder()
-_scan = _DECODER.scan_once
+RECORD_KEYS = ("data", "train", "conversations", "examples", "rows", "items", "records")
+"""Under one of these an object holds rows, if it is no row itself."""
+_scan = json.JSONDecoder().scan_once
 
 
 def read_jsonl(source: Source, encoding: Encoding, shape: Shape | None = None) -> Iterator[Item]:
@@ -54,10 +53,9 @@ def _parse(line: str) -> Any:
 
 def read_json_array(source: Source, encoding: Encoding, shape: Shape | None = None) -> Iterator[Item]:
     """Rows of a .json file, numbered from 1."""
-    with source.open() as stream:
-        for number, row in enumerate(iter_json_items(iter_text(stream, encoding, source.name), source.name), start=1):
-            shape = shape or shape_of(row)
-            yield convert_row(row, shape, source.name, number, None)
+    for number, row in enumerate(iter_json_items(text_of(source, encoding), source.name), start=1):
+        shape = shape or shape_of(row)
+        yield convert_row(row, shape, source.name, number, None)
 
 
 def shape_of(row: Any) -> Shape | None:
@@ -88,68 +86,37 @@ def _dump(row: Any) -> str:
     return json.dumps(row, ensure_ascii=False)[:2000]
 
 
-def iter_json_items(pieces: Iterator[str], where: str) -> Iterator[Any]:
-    """Items of a top-level array one by one; of an object its array under a usual key, or the object itself."""
-    first = next(pieces, "").lstrip()
-    if first.startswith("["):
-        yield from _JsonArray(first[1:], pieces, where).items()
+def iter_json_items(pieces: Callable[[], Iterator[str]], where: str) -> Iterator[Any]:
+    """Items of a top-level array one by one; of an object its array under a usual key; or the objects that follow one another.
+
+    pieces: what gives the document's text from its beginning, each time it is called.
+    """
+    key = _record_key(JsonStream(pieces(), where))
+    stream = JsonStream(pieces(), where)
+    if stream.sign() == "[":
+        for _ in stream.items():
+            yield stream.value()
+    elif key is not None:
+        for name in stream.members():
+            if name != key:
+                stream.skip()
+                continue
+            for _ in stream.items():
+                yield stream.value()
     else:
-        yield from _items_of_object(first + "".join(pieces), where)
+        while not stream.is_finished():
+            yield stream.value()
+    stream.finish()
 
 
-class _JsonArray:
-    """An array behind its opening bracket, in a buffer that holds little more than one item."""
-
-    def __init__(self, first: str, pieces: Iterator[str], where: str) -> None:
-        self._buffer, self._at, self._pieces, self._where = first, 0, pieces, where
-
-    def items(self) -> Iterator[Any]:
-        while self._next_sign() != "]":
-            yield self._item()
-
-    def _more(self) -> bool:
-        """Drop what was used and add the next piece."""
-        piece = next(self._pieces, "")
-        self._buffer, self._at = self._buffer[self._at:] + piece, 0
-        return bool(piece)
-
-    def _next_sign(self) -> str:
-        """The first character that is neither blank nor comma."""
-        while True:
-            while self._at < len(self._buffer) and self._buffer[self._at] in " \t\r\n,":
-                self._at += 1
-            if self._at < len(self._buffer):
-                return self._buffer[self._at]
-            if not self._more():
-                raise UserError(self._where, "ends inside its JSON array", remedy="export it again; the file is cut off")
-
-    def _item(self) -> Any:
-        """The item that begins here; tried again with twice the text while it may only be unfinished."""
-        while True:
-            try:
-                item, end = _DECODER.raw_decode(self._buffer, self._at)
-                # A number may go on in the next piece ("0" of "0.5", "0." of "0.5"): it is whole only before a separator.
-                if self._buffer[self._at] not in "-0123456789" or self._buffer[end:end + 1] in tuple(" \t\r\n,]"):
-                    self._at = end
-                    return item
-                reason = "a number is cut off"
-            except (ValueError, RecursionError) as error:
-                reason = str(error)
-            wanted = 2 * (len(self._buffer) - self._at)
-            if not self._more() or len(self._buffer) > _MAX_ITEM_CHARS:
-                raise UserError(self._where, f"is not valid JSON ({reason})", remedy="export it again, or check --format")
-            while len(self._buffer) < wanted and self._more():
-                pass
-
-
-def _items_of_object(text: str, where: str) -> Iterator[Any]:
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UserError(where, f"is not valid JSON ({error})", remedy="export it again, or check --format") from None
-    if isinstance(document, dict) and shape_of(document) is None:
-        for key in _RECORD_KEYS:
-            if isinstance(document.get(key), list):
-                yield from document[key]
-                return
-    yield document
+def _record_key(stream: JsonStream) -> str | None:
+    """The key under which an object holds its rows; None for an array, an object that is a row itself, or one without such a key."""
+    if stream.sign() != "{":
+        return None
+    is_array = {}
+    for key in stream.members():
+        is_array[key] = stream.sign() == "["
+        stream.skip()
+    if shape_of(is_array) is not None:
+        return None
+    return next((key for key in RECORD_KEYS if is_array.get(key)), None)

@@ -7,58 +7,133 @@ A message's `text` is a string, or a list of strings and {"type", "text"} pieces
 
 from __future__ import annotations
 
-import json
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, Iterator
 
 from ...errors import UserError
-from ..encoding import Encoding, iter_text
+from ..encoding import Encoding
 from ..found import ChatLine, Quarantined
 from ..sources import Source
+from .json_stream import JsonStream, text_of
 
+_CHAT_LISTS = ("chats", "left_chats")
 _MEDIA_KEYS = ("photo", "file", "media_type", "location_information", "contact_information", "poll", "game_title", "invoice_information")
 
 
+@dataclass
+class _Chat:
+    """What a chat says of itself, wherever in it that stands."""
+
+    place: int
+    """in the document, from 1"""
+    name: str = ""
+    has_messages: bool = False
+
+    @property
+    def label(self) -> str:
+        return f"{self.place} {self.name or f'chat {self.place}'}"
+
+
+@dataclass
+class _Outline:
+    """The document without its messages."""
+
+    chats: list[_Chat] = field(default_factory=list)
+    is_list: bool = False
+    """an export of the account"""
+    owner: str | None = None
+    """the from_id of the account's owner, if the export says"""
+
+
 def read_telegram(source: Source, encoding: Encoding) -> Iterator[ChatLine | Quarantined]:
-    """All messages; UserError when the document is not one of the two forms."""
-    with source.open() as stream:
-        text = "".join(iter_text(stream, encoding, source.name))
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UserError(source.name, f"is not valid JSON ({error})", remedy="export the chat again as machine-readable JSON") from None
-    del text
-    chats = _chats(document)
-    if chats is None:
+    """All messages, one at a time; UserError when the document is not one of the two forms.
+
+    A chat's name and the account's owner may stand behind the messages: the first walk finds them, the second reads.
+    """
+    pieces = text_of(source, encoding)
+    outline = _outline(JsonStream(pieces(), source.name))
+    if not outline.is_list and not any(chat.has_messages for chat in outline.chats):
         raise UserError(source.name, "has neither messages nor a list of chats", remedy="export from Telegram Desktop as machine-readable JSON")
-    owner = _owner_id(document)
+    stream = JsonStream(pieces(), source.name)
+    chats = iter(outline.chats)
     number = 0
-    for place, chat in enumerate(chats, start=1):
-        name = str(chat.get("name") or chat.get("type") or f"chat {place}") if isinstance(chat, dict) else ""
-        messages = chat.get("messages") if isinstance(chat, dict) else None
-        if not isinstance(messages, list):
-            yield Quarantined(source.name, number, "bad_chat", f"chat {place} has no list of messages", name)
+    for _ in _each_chat(stream, outline.is_list):
+        chat = next(chats)
+        if not chat.has_messages:
+            stream.skip()
+            yield Quarantined(source.name, number, "bad_chat", f"chat {chat.place} has no list of messages", chat.name)
             continue
-        for message in messages:
-            number += 1
-            yield _line(message, f"{place} {name}", source.name, number, owner)
+        for key in stream.members():
+            if key != "messages" or stream.sign() != "[":
+                stream.skip()
+                continue
+            for _ in stream.items():
+                number += 1
+                yield _line(stream.value(), chat.label, source.name, number, outline.owner)
 
 
-def _chats(document: Any) -> list | None:
-    if not isinstance(document, dict):
-        return None
-    if isinstance(document.get("messages"), list):
-        return [document]
-    found: list = []
-    for key in ("chats", "left_chats"):
-        chats = document.get(key)
-        if isinstance(chats, dict) and isinstance(chats.get("list"), list):
-            found += chats["list"]
-    return found if found or isinstance(document.get("chats"), dict) else None
+def _outline(stream: JsonStream) -> _Outline:
+    """First walk: the whole document is taken for a chat, and for an account; which of them it is shows in the end."""
+    account, single = _Outline(is_list=True), _Chat(1)
+    is_account = False
+    if stream.sign() == "{":
+        for key in stream.members():
+            if key in _CHAT_LISTS and stream.sign() == "{":
+                is_account = True
+                account.chats += _listed_chats(stream, len(account.chats))
+            elif key == "personal_information":
+                account.owner = _owner_id(stream.value())
+            else:
+                _note(single, key, stream)
+        stream.finish()
+    return account if is_account and not single.has_messages else _Outline([single], owner=account.owner)
 
 
-def _owner_id(document: dict) -> str | None:
-    information = document.get("personal_information")
+def _listed_chats(stream: JsonStream, before: int) -> list[_Chat]:
+    """The chats of {"list": […]}"""
+    chats: list[_Chat] = []
+    for key in stream.members():
+        if key != "list" or stream.sign() != "[":
+            stream.skip()
+            continue
+        for _ in stream.items():
+            chats.append(chat := _Chat(before + len(chats) + 1))
+            if stream.sign() == "{":
+                for inner in stream.members():
+                    _note(chat, inner, stream)
+            else:
+                stream.skip()
+    return chats
+
+
+def _note(chat: _Chat, key: str, stream: JsonStream) -> None:
+    """Take from a member of a chat what the second walk must know."""
+    if key == "name" or (key == "type" and not chat.name):
+        chat.name = str(stream.value() or chat.name)
+    else:
+        chat.has_messages = chat.has_messages or (key == "messages" and stream.sign() == "[")
+        stream.skip()
+
+
+def _each_chat(stream: JsonStream, is_list: bool) -> Iterator[None]:
+    """Second walk: once before each chat."""
+    if not is_list:
+        yield
+        return
+    for key in stream.members():
+        if key not in _CHAT_LISTS or stream.sign() != "{":
+            stream.skip()
+            continue
+        for inner in stream.members():
+            if inner != "list" or stream.sign() != "[":
+                stream.skip()
+                continue
+            for _ in stream.items():
+                yield
+
+
+def _owner_id(information: Any) -> str | None:
     number = information.get("user_id") if isinstance(information, dict) else None
     return f"user{number}" if number is not None else None
 

@@ -142,8 +142,8 @@ def test_array_larger_than_the_read_buffer_is_read_item_by_item(tmp_path: Path) 
                              | st.dictionaries(st.text(max_size=4), inner, max_size=3), max_leaves=6), max_size=6), st.integers(1, 7), st.sampled_from([None, 2]))
 def test_items_of_any_array_come_back_whatever_pieces_it_arrives_in(items: list, size: int, indent: int | None) -> None:
     text = json.dumps(items, indent=indent, ensure_ascii=False)
-    pieces = iter([text[at:at + size] for at in range(0, len(text), size)])
-    assert list(iter_json_items(pieces, "file")) == items
+    pieces = [text[at:at + size] for at in range(0, len(text), size)]
+    assert list(iter_json_items(lambda: iter(pieces), "file")) == items
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)

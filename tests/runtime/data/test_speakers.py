@@ -52,6 +52,19 @@ def test_conversation_without_me_or_without_others_is_quarantined_with_its_reaso
     assert [(item.line, item.reason) for item in found if isinstance(item, Quarantined)] == [(1, "no_assistant_turn"), (2, "no_user_turn")]
 
 
+def test_log_without_any_silence_is_cut_behind_the_owner_after_some_thousand_lines(monkeypatch) -> None:
+    monkeypatch.setattr("mobilefinetuner.runtime.data.speakers.LINES_MAX", 5)
+    speakers = ["Ann", "me", "me", "Ann", "Ann", "Ann", "me", "me", "Ann", "me"]
+    found = _chat(*((0, speaker, f"{n}") for n, speaker in enumerate(speakers)))
+    assert [[text for _, text in turns(conversation)] for conversation in found] == [["0", "1\n2", "3\n4\n5", "6\n7"], ["8", "9"]]
+
+
+def test_log_in_which_one_side_never_stops_is_cut_all_the_same(monkeypatch) -> None:
+    monkeypatch.setattr("mobilefinetuner.runtime.data.speakers.LINES_MAX", 3)
+    found = _chat((0, "me", "a"), *((0, "Ann", f"{n}") for n in range(12)))
+    assert len(found) == 3 and found[0].messages[1].text.split("\n") == [f"{n}" for n in range(5)]
+
+
 @given(st.lists(st.tuples(st.floats(0, 500), st.sampled_from(["me", "Ann", "Cem"]), st.text("ab \n", min_size=1, max_size=5))))
 def test_no_message_is_lost_or_said_twice(lines) -> None:
     numbered = [(minute, speaker, f"<{n}{text}>") for n, (minute, speaker, text) in enumerate(sorted(lines))]
