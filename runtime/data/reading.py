@@ -23,13 +23,13 @@ from .readers.shapes import SHAPES
 from .readers.tabular import read_table
 from .readers.telegram import read_telegram
 from .readers.wechat import read_wechat_csv, read_wechat_text
-from .readers.whatsapp import DATE_ORDERS, read_whatsapp
+from .readers.whatsapp import DATE_ORDERS, DateOrder, date_order_of, read_whatsapp
 from .report import FileReport, IngestReport
 from .scenario import Scenario
 from .sources import Source
 from .speakers import conversations_of, folded_name
 
-_CHAT_READERS = {"whatsapp": read_whatsapp, "telegram": read_telegram, "wechat": read_wechat_csv, "wechat_txt": read_wechat_text}
+_CHAT_READERS = {"telegram": read_telegram, "wechat": read_wechat_csv, "wechat_txt": read_wechat_text}
 _SPEAKERS_SHOWN = 12
 EMPTY = "it is empty"
 
@@ -72,6 +72,7 @@ class Reading:
 
     def __init__(self, sources: Sequence[Source], scenario: Scenario, options: ReadOptions, report: IngestReport) -> None:
         self._sources, self._scenario, self._options, self._report = sources, scenario, options, report
+        self._date_orders: dict[str, DateOrder] = {}
         self._bytes_finished = 0
         self._current: Source | None = None
         options.check()
@@ -97,6 +98,9 @@ class Reading:
     def _detect(self, source: Source, entry: FileReport) -> Detected | None:
         try:
             how = detect(source, self._options.format, self._options.encoding)
+            if how is not None and how.format == "whatsapp":
+                self._date_orders[source.name] = date_order_of(source, how.encoding, self._options.date_order)
+                entry.date_order = str(self._date_orders[source.name])
         except UserError as error:
             if source.named:
                 raise
@@ -142,7 +146,7 @@ class Reading:
 
     def _chat_lines(self, source: Source, how: Detected) -> Iterator[ChatLine | Quarantined]:
         if how.format == "whatsapp":
-            return read_whatsapp(source, how.encoding, self._options.date_order)
+            return read_whatsapp(source, how.encoding, self._date_orders[source.name].order)
         return _CHAT_READERS[how.format](source, how.encoding)
 
     def _read(self, source: Source, entry: FileReport, how: Detected) -> Iterator[Conversation | Quarantined]:

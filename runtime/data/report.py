@@ -27,6 +27,8 @@ class FileReport:
     encoding: str = ""
     evidence: str = ""
     """what told the encoding and the format"""
+    date_order: str = ""
+    """WhatsApp: the order of day, month and year that was taken, and why"""
     records: int = 0
     kept: int = 0
     dropped: Counter = field(default_factory=Counter)
@@ -124,6 +126,7 @@ class IngestReport:
         lines += [f"  {count} lines that are no speech: {kind}" for kind, count in self.lines_skipped.most_common()]
         lines += [f"  {entry.name}: left out, {entry.skipped}" for entry in self.files if entry.skipped]
         lines += [f"  {entry.name}: nothing was made of {', '.join(entry.unmapped_columns)}" for entry in self.files if entry.unmapped_columns]
+        lines += [f"  {entry.name}: dates read as {entry.date_order}" for entry in self.files if entry.date_order]
         if self.prompts_trimmed:
             lines.append(f"  {self.prompts_trimmed} prompts were longer than half the window: their end was kept")
         lines.append(f"  cache: {self.cache}" + (" (unchanged data: re-used)" if self.reused else ""))

@@ -58,6 +58,7 @@ def _files(report: IngestReport) -> str:
     for entry in report.files:
         reasons = ", ".join(f"{_words(reason)} {count:,}" for reason, count in Counter(entry.dropped).most_common())
         notes = [f"left out: {entry.skipped}"] if entry.skipped else []
+        notes += [f"dates read as {entry.date_order}"] if entry.date_order else []
         notes += [f"nothing was made of the columns {', '.join(entry.unmapped_columns)}"] if entry.unmapped_columns else []
         how = " · ".join(filter(None, (entry.format, entry.encoding)))
         rows.append(f'<tr><td class="excerpt">{escape(entry.name)}<div class="quiet">{escape(how)}<br>{escape(entry.evidence)}'

@@ -10,7 +10,7 @@ from __future__ import annotations
 import calendar
 import re
 from dataclasses import dataclass
-from typing import Iterable, Iterator
+from typing import Iterable, Iterator, Mapping
 
 from ...errors import UserError
 from ..encoding import BadBytes, Encoding, iter_lines
@@ -101,24 +101,58 @@ def looks_like_whatsapp(lines: Iterable[str]) -> bool:
     return opens_with_one and len(named) >= 1 and 2 * len(named) >= len(headers) and (len(headers) >= 2 or len(written) == 1)
 
 
-def date_order(headers: Iterable[_Header], where: str) -> str:
+@dataclass(frozen=True)
+class DateOrder:
+    """In which order a chat writes day, month and year, and how that is known."""
+
+    order: str
+    """one of DATE_ORDERS"""
+    evidence: str
+
+    def __str__(self) -> str:
+        return f"{self.order} ({self.evidence})"
+
+
+def date_order(headers: Iterable[_Header], where: str) -> DateOrder:
     """The order under which every date exists and the chat jumps least; the usual one of its signs when several do."""
     sample = list(headers)
-    scores: dict[str, float] = {}
+    jumps: dict[str, float] = {}
+    steps_back: dict[str, int] = {}
     for order in DATE_ORDERS:
         times = [header.time_s(order) for header in sample]
         if None not in times:
-            scores[order] = sum(abs(after - before) * (1 if after >= before else 100) for before, after in zip(times, times[1:]))
-    if not scores:
+            steps = [after - before for before, after in zip(times, times[1:])]
+            jumps[order] = sum(abs(step) * (1 if step >= 0 else 100) for step in steps)
+            steps_back[order] = sum(step < 0 for step in steps)
+    if not jumps:
         raise UserError(where, "its dates fit no one order of day, month and year", allowed=", ".join(DATE_ORDERS),
                         remedy="the file may be two exports joined: split it")
-    least = min(scores.values())
-    return next(order for order in DATE_ORDERS if scores.get(order) == least)
+    least = min(jumps.values())
+    taken = next(order for order in DATE_ORDERS if jumps.get(order) == least)
+    return DateOrder(taken, _evidence(taken, jumps, steps_back))
 
 
-def read_whatsapp(source: Source, encoding: Encoding, order: str | None = None) -> Iterator[ChatLine | Quarantined]:
+def _evidence(taken: str, jumps: Mapping[str, float], steps_back: Mapping[str, int]) -> str:
+    """Why this order, of those in which every date exists."""
+    forward = [order for order, count in steps_back.items() if count == 0]
+    if len(jumps) == 1:
+        return f"only {taken} makes a date of every line"
+    if forward == [taken]:
+        return f"the chat runs forward only as {taken}"
+    if list(jumps.values()).count(jumps[taken]) > 1:
+        return "assumed: nothing decides; --date-order sets it"
+    if taken in forward:
+        return f"assumed: the chat runs forward as {' and as '.join(forward)}, with the shortest gaps as {taken}; --date-order sets it"
+    return f"assumed: the chat runs back in every order, least as {taken}; --date-order sets it"
+
+
+def date_order_of(source: Source, encoding: Encoding, chosen: str | None = None) -> DateOrder:
+    """The order that the user named, or the one that the file's own dates show."""
+    return DateOrder(chosen, "named by the user") if chosen else date_order(_sample(source, encoding), source.name)
+
+
+def read_whatsapp(source: Source, encoding: Encoding, order: str) -> Iterator[ChatLine | Quarantined]:
     """Messages in the file's order; lines before the first header are quarantined."""
-    order = order or date_order(_sample(source, encoding), source.name)
     open_header: _Header | None = None
     body: list[str] = []
     at = 0

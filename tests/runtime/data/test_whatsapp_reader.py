@@ -6,10 +6,10 @@ import calendar
 from pathlib import Path
 
 import pytest
-from ingesting import format_of, read, turns
+from ingesting import format_of, read, take_in, turns
 
 from mobilefinetuner.runtime.data.encoding import Encoding
-from mobilefinetuner.runtime.data.readers.whatsapp import date_order, parse_header, read_whatsapp
+from mobilefinetuner.runtime.data.readers.whatsapp import DateOrder, date_order, date_order_of, parse_header, read_whatsapp
 from mobilefinetuner.runtime.data.sources import expand
 from mobilefinetuner.runtime.errors import UserError
 
@@ -57,7 +57,8 @@ def _write(folder: Path, text: str) -> Path:
 
 
 def _lines(path: Path, order: str | None = None):
-    return list(read_whatsapp(expand([path])[0], Encoding("utf-8", ""), order))
+    source, encoding = expand([path])[0], Encoding("utf-8", "")
+    return list(read_whatsapp(source, encoding, date_order_of(source, encoding, order).order))
 
 
 @pytest.mark.parametrize("locale", LOCALES)
@@ -73,8 +74,30 @@ def test_date_and_time_are_read_as_the_phone_meant_them(tmp_path: Path, locale: 
 def test_order_is_taken_under_which_the_chat_runs_forward(tmp_path: Path) -> None:
     british = [f"{day:02}/0{month}/2024, 10:00 - A: x" for month, day in ((1, 9), (1, 10), (1, 12), (2, 1), (2, 3))]
     american = [f"0{month}/{day:02}/2024, 10:00 - A: x" for month, day in ((1, 9), (1, 10), (1, 12), (2, 1), (2, 3))]
-    assert date_order(map(parse_header, british), "x") == "DMY"
-    assert date_order(map(parse_header, american), "x") == "MDY"
+    assert date_order(map(parse_header, british), "x") == DateOrder("DMY", "the chat runs forward only as DMY")
+    assert date_order(map(parse_header, american), "x") == DateOrder("MDY", "the chat runs forward only as MDY")
+
+
+@pytest.mark.parametrize(("dates", "order", "evidence"), [
+    (["31/01/24", "01/02/24"], "DMY", "only DMY makes a date of every line"),
+    (["1/31/2024", "2/1/2024"], "MDY", "only MDY makes a date of every line"),
+    (["2024/01/05", "2024/01/06"], "YMD", "only YMD makes a date of every line"),
+    (["03/04/2024"], "DMY", "assumed: nothing decides; --date-order sets it"),
+    (["05/05/2024", "06/06/2024"], "DMY", "assumed: nothing decides; --date-order sets it"),
+    (["03/04/2024", "03/05/2024"], "MDY", "assumed: the chat runs forward as DMY and as MDY, with the shortest gaps as MDY; --date-order sets it"),
+    (["03/04/2024", "02/04/2024", "03/04/2024"], "DMY", "assumed: the chat runs back in every order, least as DMY; --date-order sets it"),
+])
+def test_order_of_a_date_comes_with_its_evidence_in_every_report(tmp_path: Path, dates: list[str], order: str, evidence: str) -> None:
+    path = _write(tmp_path, "".join(f"{date}, 10:00 - A: How is it?\n{date}, 10:01 - B: It is fine {n}.\n" for n, date in enumerate(dates)))
+    report = take_in(path, tmp_path / "cache", read_options={"me": ("B",)}, report=tmp_path / "page.html", rules={"min_answer_chars": 1})
+    assert report.files[0].date_order == report.as_json()["files"][0]["date_order"] == f"{order} ({evidence})"
+    assert f"dates read as {order} ({evidence})" in report.as_text()
+    assert f"dates read as {order} ({evidence})" in (tmp_path / "page.html").read_text()
+
+
+def test_order_that_the_user_named_is_reported_as_such(tmp_path: Path) -> None:
+    _, _, report = read(_write(tmp_path, "03/04/2024, 10:00 - A: x\n03/04/2024, 10:01 - B: y\n"), me=("B",), date_order="MDY")
+    assert report.files[0].date_order == "MDY (named by the user)"
 
 
 def test_order_can_be_forced(tmp_path: Path) -> None:
