@@ -79,7 +79,8 @@ def test_order_is_taken_under_which_the_chat_runs_forward(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("dates", "order", "evidence"), [
-    (["31/01/24", "01/02/24"], "DMY", "only DMY makes a date of every line"),
+    (["31/01/2024", "01/02/2024"], "DMY", "only DMY makes a date of every line"),
+    (["31/01/24", "01/02/24"], "DMY", "the chat runs forward only as DMY"),
     (["1/31/2024", "2/1/2024"], "MDY", "only MDY makes a date of every line"),
     (["2024/01/05", "2024/01/06"], "YMD", "only YMD makes a date of every line"),
     (["03/04/2024"], "DMY", "assumed: nothing decides; --date-order sets it"),
