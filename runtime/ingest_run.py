@@ -13,8 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .data.ingest import ingest
+from .data.old_caches import prune_caches
 from .data.options import add_arguments, options_from
 from .data.report import IngestReport
+from .errors import UserError
 from .session import Session
 
 SHOW_EVERY_SECONDS = 2.0
@@ -30,7 +32,23 @@ def run_ingest(session: Session, data: Sequence[Path], options: argparse.Namespa
     session.audit.append(
         "ingested", records=report.records, kept=report.kept, dropped=dict(report.dropped), windows=report.windows, fingerprint=report.fingerprint
     )
+    _drop_old_caches(session, report.fingerprint)
     return report
+
+
+def _drop_old_caches(session: Session, in_use: str) -> None:
+    """After the new one is there. Where a version's record does not say what it was made from, every cache may be that."""
+    listing = session.versions.listing()
+    if listing.notices:
+        return
+    try:
+        gone = prune_caches(session.workspace.cache_dir, [in_use, *(version.data_fingerprint for version in listing.versions)], session.workspace.runs_dir)
+    except UserError as error:
+        session.notices([f"old training caches stay: {error}"])  # the data is in: that is what was asked for
+        return
+    if gone:
+        session.audit.append("caches_removed", caches=[path.name for path in gone])
+        session.say(f"removed {len(gone)} old training {'cache' if len(gone) == 1 else 'caches'} that no version refers to")
 
 
 class ReadingLine:

@@ -1,0 +1,41 @@
+"""Old training caches: which of a workspace's may go.
+
+In:  the folder of caches, what versions and checkpoints refer to.
+Out: the caches that were removed.
+Each ingest of other data or settings leaves a cache as large as the data. The newest few stay, so that going back and forth
+between settings costs nothing; one that a version was made from stays for `verify`, one that a checkpoint belongs to for `--resume`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Iterable
+
+from ..durable import remove, storage_errors
+
+CACHES_KEPT = 3
+"""how many that nothing refers to stay"""
+_PREFIX_CHARS = 16
+"""of the fingerprint, which are a cache's name"""
+_CHECKPOINT_HEAD_BYTES = 1 << 20
+"""a checkpoint names its data in the JSON at its beginning"""
+
+
+def prune_caches(cache_dir: Path, fingerprints: Iterable[str], runs_dir: Path) -> list[Path]:
+    """Remove all but the newest CACHES_KEPT of the caches that no fingerprint and no checkpoint below runs_dir names."""
+    named = {fingerprint[:_PREFIX_CHARS] for fingerprint in fingerprints}
+    with storage_errors(cache_dir):
+        caches = sorted(cache_dir.glob("*.mftcache"), key=lambda path: (path.stat().st_mtime_ns, path.name), reverse=True)
+        spare = [path for path in caches if path.stem[:_PREFIX_CHARS] not in named]
+        if len(spare) <= CACHES_KEPT:
+            return []
+        heads = [_head(path) for path in sorted(runs_dir.rglob("*")) if path.is_file()]
+    spare = [path for path in spare if not any(path.stem[:_PREFIX_CHARS].encode() in head for head in heads)]
+    for path in spare[CACHES_KEPT:]:
+        remove(path)
+    return spare[CACHES_KEPT:]
+
+
+def _head(path: Path) -> bytes:
+    with open(path, "rb") as stream:
+        return stream.read(_CHECKPOINT_HEAD_BYTES)
