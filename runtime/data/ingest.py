@@ -95,12 +95,22 @@ def fingerprint_of(sources: Sequence[Source], scenario: Scenario, tokenizer: Tok
     """Hash over whatever decides the samples: contents, rules and settings, tokenizer, chat format, versions."""
     decides = {
         "data_version": DATA_VERSION, "tool": __version__,
-        "sources": [[Path(source.member or source.path).name, source.sha256()] for source in sources],
+        "sources": [[Path(source.member or source.path).name, _content_of(source)] for source in sources],
         "scenario": {**scenario.to_json(), "max_drop_share": None, "decode_tokens": None, "epochs": None},
         "read": options.read.as_json(),
         "tokenizer": [tokenizer.vocab_size, tokenizer.special_tokens, tokenizer.encode(_PROBE), options.model.get("tokenizer_sha256")],
     }
     return hashlib.sha256(canonical_json(decides)).hexdigest()
+
+
+def _content_of(source: Source) -> str:
+    """A digest of the content; of a stray file that cannot be read, why."""
+    try:
+        return source.fault or source.sha256()
+    except UserError as error:
+        if source.named:
+            raise
+        return str(error)
 
 
 def _reusable(path: Path, fingerprint: str, options: IngestOptions) -> IngestReport | None:

@@ -96,6 +96,9 @@ class Reading:
         self._check_me(found)
 
     def _detect(self, source: Source, entry: FileReport) -> Detected | None:
+        if source.fault:
+            entry.skipped = source.fault
+            return None
         try:
             how = detect(source, self._options.format, self._options.encoding)
             if how is not None and how.format == "whatsapp":

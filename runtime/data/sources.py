@@ -39,6 +39,8 @@ class Source:
     """uncompressed size"""
     named: bool = False
     """the user named this very file: then it must be readable, while a stray file in a folder is only reported"""
+    fault: str = ""
+    """why it cannot be read, where a stray file or folder showed that at once; it is then reported and left out"""
     progress: "Progress" = field(default_factory=lambda: Progress(), compare=False, repr=False)
     """how far the stream that was opened last has been read"""
 
@@ -125,7 +127,9 @@ def expand(paths: Sequence[str | os.PathLike]) -> list[Source]:
     found: dict[tuple[str, str | None], Source] = {}
     for path in map(Path, paths):
         for source in _expand_one(path):
-            found.setdefault((os.path.realpath(source.path), source.member), source)
+            key = (os.path.realpath(source.path), source.member)
+            if key not in found or (source.named and not found[key].named):
+                found[key] = source
     return list(found.values())
 
 
@@ -145,15 +149,25 @@ def _expand_one(path: Path) -> Iterator[Source]:
 def _folder(folder: Path) -> Iterator[Source]:
     """Text files and archives of a folder tree in the order of their names; hidden ones are left out."""
     sources: list[Source] = []
-    for root, folders, files in os.walk(folder):
+    closed: list[OSError] = []
+    for root, folders, files in os.walk(folder, onerror=closed.append):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):
             path = Path(root, name)
             if not name.startswith(".") and path.suffix.lower() in (*TEXT_SUFFIXES, ".zip") and path.is_file():
-                sources.extend(_file(path, str(path), named=False))
+                sources.extend(_stray(path))
+    sources += [Source(error.filename, Path(error.filename), fault=f"{error.filename}: cannot be read ({error.strerror})") for error in closed]
     if not sources:
         raise UserError(str(folder), "holds no file that can be read", allowed=" ".join((*TEXT_SUFFIXES, ".zip")))
     yield from sources
+
+
+def _stray(path: Path) -> list[Source]:
+    """A file that was found and not named: one that cannot be read does not end the job."""
+    try:
+        return list(_file(path, str(path), named=False))
+    except UserError as error:
+        return [Source(str(path), path, fault=str(error))]
 
 
 def _file(path: Path, name: str, named: bool) -> Iterator[Source]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import zipfile
 from pathlib import Path
+from typing import Callable
 
 import pytest
+from ingesting import jsonl, row, take_in
 
 from mobilefinetuner.runtime.data.sources import expand
 from mobilefinetuner.runtime.errors import UserError
@@ -61,6 +64,47 @@ def test_what_cannot_be_read_is_refused_in_a_sentence(tmp_path: Path, make) -> N
     with pytest.raises(UserError) as caught:
         expand([make(tmp_path)])
     assert caught.value.exit_code == 2 and "\n" not in str(caught.value)
+
+
+def _refusing(path: Path, open_it: Callable) -> Callable:
+    """`open_it`, but not for this path: as root, permissions refuse nothing."""
+    def refusing(name, *arguments, **options):
+        if Path(name) == path:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return open_it(name, *arguments, **options)
+    return refusing
+
+
+def test_stray_files_that_cannot_be_read_are_reported_and_the_rest_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "exports"
+    (folder / "closed").mkdir(parents=True)
+    jsonl(folder / "good.jsonl", *(row(f"Question {n}?", f"Answer {n}.") for n in range(3)))
+    (folder / "broken.zip").write_bytes(b"PK\x03\x04nonsense")
+    _zip(folder / "pictures.zip", {"a.jpg": b"x"})
+    (folder / "secret.txt").write_text("diary")
+    monkeypatch.setattr("mobilefinetuner.runtime.data.sources.open", _refusing(folder / "secret.txt", open), raising=False)
+    monkeypatch.setattr(os, "scandir", _refusing(folder / "closed", os.scandir))
+    report = take_in(folder, tmp_path / "cache")
+    assert report.kept == 3
+    assert {Path(entry.name).name: entry.skipped.split(": ", 1)[1].split(" (")[0] for entry in report.files if entry.skipped} == {
+        "broken.zip": "is no readable zip archive", "pictures.zip": "holds no file that can be read; allowed: .jsonl .ndjson .json .csv .tsv .txt .md .markdown .text",
+        "secret.txt": "cannot be read", "closed": "cannot be read"}
+    assert f"{folder / 'secret.txt'}: left out, cannot be read (Permission denied)" in report.as_text()
+    with pytest.raises(UserError, match="secret.txt: cannot be read"):
+        take_in([folder, folder / "secret.txt"], tmp_path / "cache")
+
+
+def test_stray_archive_member_that_is_damaged_is_reported_and_the_rest_is_read(tmp_path: Path) -> None:
+    folder = tmp_path / "exports"
+    folder.mkdir()
+    jsonl(folder / "good.jsonl", *(row(f"Question {n}?", f"Answer {n}.") for n in range(3)))
+    path = _zip(folder / "x.zip", {"a.txt": bytes(range(97, 123)) * 4000})
+    data = bytearray(path.read_bytes())
+    data[60:80] = b"\xaa" * 20
+    path.write_bytes(data)
+    report = take_in(folder, tmp_path / "cache")
+    assert report.kept == 3 and report.files[1].skipped != ""
+    assert take_in(folder, tmp_path / "cache").reused
 
 
 def test_damaged_archive_member_is_refused_when_it_is_read(tmp_path: Path) -> None:
