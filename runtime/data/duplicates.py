@@ -74,6 +74,8 @@ class KeyIndex:
 
     def add(self, keys: np.ndarray, records: np.ndarray) -> None:
         """Append; runs are merged while they are small, so that there are few and a merge never needs much memory."""
+        if not len(keys):
+            return
         self._is_taken[self._places(keys)] = True
         order = np.argsort(keys, kind="stable")
         run = keys[order], records[order].astype(np.uint32)
@@ -97,8 +99,7 @@ class ExactDuplicates:
         different, first_at, which = np.unique(keys, return_index=True, return_inverse=True)
         first, known = records.take(first_at), self._index.find(different)
         is_new = known < 0
-        if is_new.any():
-            self._index.add(different[is_new], first[is_new])
+        self._index.add(different[is_new], first[is_new])
         return np.where(is_new, first, known).take(which)
 
 

@@ -142,7 +142,7 @@ def _evidence(taken: str, jumps: Mapping[str, float], steps_back: Mapping[str, i
     if list(jumps.values()).count(jumps[taken]) > 1:
         return "assumed: nothing decides; --date-order sets it"
     if taken in forward:
-        return f"assumed: the chat runs forward as {' and as '.join(forward)}, with the shortest gaps as {taken}; --date-order sets it"
+        return f"assumed: the chat runs forward as {', '.join(forward)}, with the shortest gaps as {taken}; --date-order sets it"
     return f"assumed: the chat runs back in every order, least as {taken}; --date-order sets it"
 
 

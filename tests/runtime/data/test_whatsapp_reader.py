@@ -85,7 +85,7 @@ def test_order_is_taken_under_which_the_chat_runs_forward(tmp_path: Path) -> Non
     (["2024/01/05", "2024/01/06"], "YMD", "only YMD makes a date of every line"),
     (["03/04/2024"], "DMY", "assumed: nothing decides; --date-order sets it"),
     (["05/05/2024", "06/06/2024"], "DMY", "assumed: nothing decides; --date-order sets it"),
-    (["03/04/2024", "03/05/2024"], "MDY", "assumed: the chat runs forward as DMY and as MDY, with the shortest gaps as MDY; --date-order sets it"),
+    (["03/04/2024", "03/05/2024"], "MDY", "assumed: the chat runs forward as DMY, MDY, with the shortest gaps as MDY; --date-order sets it"),
     (["03/04/2024", "02/04/2024", "03/04/2024"], "DMY", "assumed: the chat runs back in every order, least as DMY; --date-order sets it"),
 ])
 def test_order_of_a_date_comes_with_its_evidence_in_every_report(tmp_path: Path, dates: list[str], order: str, evidence: str) -> None:
