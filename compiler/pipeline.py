@@ -27,6 +27,7 @@ from . import ability_probes
 from .base_model import Conversion, write_base_model
 from .bundle_writer import write_bundle
 from .chat_template import compile_chat_format
+from .device_cpu import check_device_cpus
 from .entries import Sizes, adapter_plan, build_entries, signatures_of
 from .graph import GROUP, AdapterSpec
 from .kernel_table import KernelSet
@@ -48,6 +49,7 @@ CONTEXT_MULTIPLE = 64
 
 def compile_bundle(recipe: Recipe, progress: Progress) -> Path:
     """Build the recipe's bundle. UserError for whatever in the recipe or its inputs cannot be compiled."""
+    check_device_cpus(recipe.device)
     progress(f"1/6 model: {recipe.model.name}")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.gguf"

@@ -104,6 +104,18 @@ class Workspace:
                 write_sealed_json(self.path / MARKER_NAME, {"format": FORMAT})
             yield self
 
+    def owner(self) -> Owner | None:
+        """Who works in it now; None when nobody does."""
+        try:
+            descriptor = os.open(self.lock_path, os.O_RDONLY)
+        except OSError:
+            return None
+        try:
+            owner = _read_owner(descriptor)
+        finally:
+            os.close(descriptor)
+        return owner if owner is not None and owner.is_alive() else None
+
     def _marker_is_intact(self) -> bool:
         try:
             return read_sealed_json(self.path / MARKER_NAME) is not None

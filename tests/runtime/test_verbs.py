@@ -101,7 +101,7 @@ def test_the_same_seed_gives_the_same_adapter_on_any_number_of_threads(tiny_bund
 
 
 def test_an_interrupted_run_that_is_resumed_equals_an_uninterrupted_one(tiny_bundle_path: Path, data: Path, tmp_path: Path) -> None:
-    steps = ("--steps", 60, "--threads", 1)
+    steps = ("--steps", 120, "--threads", 1)
     stopped = tmp_path / "stopped"
     process = subprocess.Popen(
         [sys.executable, str(tiny_bundle_path / "mft.pyz"), "tune", str(data), "--workspace", str(stopped), *map(str, steps)],
@@ -110,12 +110,15 @@ def test_an_interrupted_run_that_is_resumed_equals_an_uninterrupted_one(tiny_bun
     assert process.stderr is not None
     for line in process.stderr:
         if line.startswith("step "):
+            running = json.loads(mft(tiny_bundle_path, "status", "--workspace", stopped, "--json").stdout)["running"]
+            assert (running["command"], running["pid"]) == ("tune", process.pid)
             process.send_signal(signal.SIGINT)
             break
     rest = process.stderr.read()
     assert process.wait() == 4 and "--resume" in rest
     waiting = json.loads(mft(tiny_bundle_path, "status", "--workspace", stopped, "--json").stdout)["interrupted"]
-    assert 0 < waiting["step"] < 60
+    assert 0 < waiting["step"] < 120
+    assert "stopped after step" in mft(tiny_bundle_path, "status", "--workspace", stopped).stdout
     resumed = tuned(tiny_bundle_path, stopped, data, *steps, "--resume")
     whole = tmp_path / "whole"
     uninterrupted = tuned(tiny_bundle_path, whole, data, *steps)
