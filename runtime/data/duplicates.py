@@ -25,8 +25,8 @@ BANDS, ROWS = 4, 3
 _GENERATION_TEXTS = 250_000
 _GENERATION_BYTES = 128 << 20
 """Near duplicates are looked for among the last one to two generations; exact ones among all."""
-_RUN_KEYS = 1 << 20
-_EXACT_BITS, _BAND_BITS = 23, 20
+_RUN_KEYS = 1 << 19
+_EXACT_BITS, _BAND_BITS = 24, 21
 _CANDIDATES_MAX = 8
 _SPOOL_BYTES = 1 << 20
 _CODE_BYTES = 2
@@ -50,7 +50,8 @@ class KeyIndex:
     def __init__(self, first_bits: int) -> None:
         """first_bits: 2 to this power should be a few times the number of keys"""
         self._first_bits = first_bits
-        self._is_taken = np.zeros(1 << first_bits, bool)
+        self._taken = np.zeros(1 << (first_bits - 3), np.uint8)
+        """a bit for each possible beginning of a key"""
         self._runs: list[tuple[np.ndarray, np.ndarray]] = []
 
     def __len__(self) -> int:
@@ -59,7 +60,8 @@ class KeyIndex:
     def find(self, keys: np.ndarray) -> np.ndarray:
         """keys [n] -> [n] int64 record numbers, -1 where there is none"""
         found = np.full(len(keys), -1, np.int64)
-        possible = np.flatnonzero(self._is_taken.take(self._places(keys)))
+        places, bits = self._places(keys)
+        possible = np.flatnonzero(self._taken.take(places) & bits)
         # Looked up in their order, keys find most of a run in the processor's cache.
         order = possible.take(np.argsort(keys.take(possible)))
         sought = keys.take(order)
@@ -69,22 +71,30 @@ class KeyIndex:
             found[order.take(hit)] = records.take(at.take(hit))
         return found
 
-    def _places(self, keys: np.ndarray) -> np.ndarray:
-        return (keys >> keys.dtype.type(8 * keys.itemsize - self._first_bits)).astype(np.int64)
+    def _places(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """keys [n] -> byte numbers [n] int64 and bits [n] uint8 in the table of what is taken"""
+        beginnings = (keys >> keys.dtype.type(8 * keys.itemsize - self._first_bits)).astype(np.int64)
+        return beginnings >> 3, np.left_shift(1, beginnings & 7).astype(np.uint8)
 
     def add(self, keys: np.ndarray, records: np.ndarray) -> None:
         """Append; runs are merged while they are small, so that there are few and a merge never needs much memory."""
         if not len(keys):
             return
-        self._is_taken[self._places(keys)] = True
         order = np.argsort(keys, kind="stable")
         run = keys[order], records[order].astype(np.uint32)
+        places, bits = self._places(run[0])
+        first = np.flatnonzero(np.diff(places, prepend=-1))
+        self._taken[places[first]] |= np.bitwise_or.reduceat(bits, first)
         while self._runs and len(self._runs[-1][0]) <= 2 * len(run[0]) and len(self._runs[-1][0]) + len(run[0]) <= _RUN_KEYS:
-            last = self._runs.pop()
-            joined = np.concatenate([last[0], run[0]])
-            order = np.argsort(joined, kind="stable")
-            run = joined[order], np.concatenate([last[1], run[1]])[order]
+            run = _merged(self._runs.pop(), run)
         self._runs.append(run)
+
+
+def _merged(before: tuple[np.ndarray, np.ndarray], run: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Two sorted runs as one; of equal keys those from before come first. A stable sort finds the two by itself."""
+    joined = np.concatenate([before[0], run[0]])
+    order = np.argsort(joined, kind="stable")
+    return joined[order], np.concatenate([before[1], run[1]])[order]
 
 
 class ExactDuplicates:

@@ -154,9 +154,8 @@ def iter_lines(stream: BinaryIO, encoding: Encoding, where: str) -> Iterator[tup
         block, rest = block[:cut], block[cut:]
         if block:
             lines = _decode_lines(block[:-1] if block.endswith(b"\n") else block, encoding, offset)
-            for line in lines:
-                yield number, line
-                number += 1
+            yield from enumerate(lines, start=number)
+            number += len(lines)
             offset += len(block)
         if not chunk:
             return

@@ -318,7 +318,7 @@ def batches(items: Iterator[Conversation | Quarantined]) -> Iterator[list[Conver
     chars = 0
     for item in items:
         batch.append(item)
-        if isinstance(item, Conversation):
+        if type(item) is Conversation:
             for message in item.messages:
                 chars += len(message.text)
         if chars >= BATCH_CHARS or len(batch) >= BATCH_RECORDS:

@@ -27,7 +27,7 @@ def read_jsonl(source: Source, encoding: Encoding, shape: Shape | None = None) -
     """Rows of a .jsonl file; `shape` forces one, else the first row that fits any decides."""
     with source.open() as stream:
         for number, line in iter_lines(stream, encoding, source.name):
-            if isinstance(line, BadBytes):
+            if type(line) is BadBytes:
                 detail = f"byte {line.offset_bytes} is not valid {encoding.name.upper()}"
                 yield Quarantined(source.name, number, "undecodable", detail, excerpt(line.raw[:480].decode("utf-8", "backslashreplace")))
                 continue
@@ -74,8 +74,9 @@ def convert_row(row: Any, shape: Shape | None, source: str, number: int, raw: st
         messages = shape.convert(row)
     except BadRow as error:
         return Quarantined(source, number, error.reason, str(error), excerpt(raw if raw is not None else _dump(row)))
-    metadata = {"source": source, "line": number, "format": shape.name, "raw": raw if raw is not None else row}
-    if shape.name == "preference":
+    name = shape.name
+    metadata = {"source": source, "line": number, "format": name, "raw": row if raw is None else raw}
+    if name == "preference":
         metadata["pair"] = {key: row[key] for key in ("prompt", "chosen", "rejected") if key in row}
     if len(row) > len(shape.keys):
         metadata |= {key: row[key] for key in ("title", "author") if isinstance(row.get(key), str)}
