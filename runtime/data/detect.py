@@ -23,6 +23,8 @@ from .sources import Source
 FORMATS = ("openai", "sharegpt", "alpaca", "prompt_completion", "preference", "text_rows", "csv", "tsv", "notes", "whatsapp", "telegram",
            "wechat", "wechat_txt", "chatgpt")
 """What --format accepts."""
+UNKNOWN_ROWS = "unknown_rows"
+"""JSON in which no reader knows its way"""
 CHAT_LOGS = ("whatsapp", "telegram", "wechat", "wechat_txt")
 _HEAD_LINES = 60
 
@@ -114,7 +116,7 @@ def _of_row(layout: str, row: dict, what: str) -> tuple[str, str, str]:
         if any(isinstance(inner, dict) for inner in rows):
             return _of_row("json", next(inner for inner in rows if isinstance(inner, dict)), "row")
     if shape is None:
-        return layout, "unknown_rows", f"its first {what} has the keys {', '.join(map(str, row))}"
+        return layout, UNKNOWN_ROWS, f"its first {what} has the keys {', '.join(map(str, row))}"
     return layout, "text_rows" if shape.name == "text" else shape.name, f"its first {what} has {', '.join(key for key in row)}"
 
 

@@ -25,7 +25,7 @@ BANDS, ROWS = 4, 3
 _GENERATION_TEXTS = 250_000
 _GENERATION_BYTES = 128 << 20
 """Near duplicates are looked for among the last one to two generations; exact ones among all."""
-_RUN_KEYS = 1 << 19
+_RUN_KEYS = 1 << 18
 _EXACT_BITS, _BAND_BITS = 24, 21
 _CANDIDATES_MAX = 8
 _SPOOL_BYTES = 1 << 20
@@ -146,8 +146,7 @@ class _Generation:
     def __init__(self, spool_dir: Path) -> None:
         self._file = tempfile.SpooledTemporaryFile(_SPOOL_BYTES, dir=spool_dir)
         self._bands = [KeyIndex(_BAND_BITS) for _ in range(BANDS)]
-        self._offsets = array("q", [0])
-        self._records = array("q")
+        self._offsets, self._records = array("I", [0]), array("I")
 
     @property
     def is_full(self) -> bool:
@@ -158,8 +157,8 @@ class _Generation:
         self._file.seek(self._offsets[-1])
         numbers = np.arange(len(self._records), len(self._records) + len(texts))
         self._file.write(texts.codes.tobytes())
-        self._offsets.frombytes((texts.bounds[1:] * _CODE_BYTES + self._offsets[-1]).tobytes())
-        self._records.frombytes(records.astype(np.int64).tobytes())
+        self._offsets.frombytes((texts.bounds[1:] * _CODE_BYTES + self._offsets[-1]).astype(np.uint32).tobytes())
+        self._records.frombytes(records.astype(np.uint32).tobytes())
         for band, index in enumerate(self._bands):
             index.add(band_keys[:, band], numbers)
 

@@ -13,7 +13,7 @@ from typing import Any, Iterator, Mapping, Sequence
 
 from ..errors import UserError
 from ..message import Conversation
-from .detect import CHAT_LOGS, FORMATS, Detected, detect
+from .detect import CHAT_LOGS, FORMATS, UNKNOWN_ROWS, Detected, detect
 from .encoding import FORCED
 from .found import ChatLine, Quarantined
 from .readers.chatgpt import read_chatgpt
@@ -111,6 +111,9 @@ class Reading:
             return None
         if how is None:
             entry.skipped = EMPTY
+            return None
+        if how.format == UNKNOWN_ROWS and not source.named:
+            entry.skipped = f"nothing that could be learned is in it: {how.evidence}"  # account data and settings, in an app's export
             return None
         entry.format, entry.encoding = how.format, how.encoding.name
         entry.evidence = f"{how.encoding.evidence}; {how.evidence}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -92,3 +93,19 @@ def test_chatgpt_tree_with_a_loop_is_quarantined(tmp_path: Path) -> None:
     path.write_text(json.dumps([{"title": "t", "mapping": nodes, "current_node": "a"}]))
     _, others, _ = read(path)
     assert [item.reason for item in others] == ["broken_tree"]
+
+
+def test_chatgpt_zip_is_read_and_its_account_files_are_only_named(tmp_path: Path) -> None:
+    path = tmp_path / "export.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.write(CASES / "exports" / "chatgpt_conversations.json", "conversations.json")
+        archive.writestr("user.json", '{"id": "user-1", "email": "a@example.org"}')
+        archive.writestr("message_feedback.json", '[{"id": "1", "rating": "thumbsUp"}, {"id": "2", "rating": "thumbsUp"}]')
+        archive.writestr("shared_conversations.json", "[]")
+        archive.writestr("chat.html", "<html></html>")
+    found, others, report = read(path)
+    alone, quarantined, _ = read(CASES / "exports" / "chatgpt_conversations.json")
+    assert list(map(turns, found)) == list(map(turns, alone)) and len(others) == len(quarantined)
+    assert {entry.name.split("!")[1]: entry.skipped for entry in report.files if entry.skipped} == {
+        "message_feedback.json": "nothing that could be learned is in it: its first array has the keys id, rating",
+        "user.json": "nothing that could be learned is in it: its first line has the keys id, email"}
