@@ -204,8 +204,8 @@ def run(work: Path, variant: tuple[int, int], seed: int) -> Row:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--work", type=Path, required=True, metavar="DIR", help="where the bundle and the training cache go")
-    parser.add_argument("--variants", nargs="+", default=["16+0", "8+8", "16+16", "4+0", "8+0", "32+0"], metavar="M+S", help="ranks for minima and scales")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--variants", nargs="+", default=["16+0", "8+8", "16+16", "8+0"], metavar="M+S", help="ranks for minima and scales")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1])
     parser.add_argument("--json", action="store_true", help="one JSON line per run instead of the table")
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
