@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 import tvm
 
-from ..runtime.errors import UserError
 from .kernels import attention, gemm, gemv, head, rows
 from .kernels.block_types import BLOCK_TYPES, BlockType
 from .kernels.isa import Isa
@@ -35,11 +34,7 @@ class Site:
 
     @property
     def block(self) -> BlockType:
-        """The block type of the weight; UserError for a type without kernels."""
-        if self.weight_type not in BLOCK_TYPES:
-            raise UserError(
-                "model", f"has a weight matrix of type {self.weight_type}", ", ".join(BLOCK_TYPES), "a GGUF quantized to one of these types"
-            )
+        """The block type of the weight: the base was brought to types with kernels (base_model.py)."""
         return BLOCK_TYPES[self.weight_type]
 
 

@@ -54,11 +54,6 @@ def test_a_bucket_longer_than_the_models_context_is_refused(tmp_path):
     assert "256" in refusal(tmp_path, TinySizes(), "train.buckets=[1x512]")
 
 
-def test_a_weight_type_without_kernels_is_refused_with_those_that_have_some(tmp_path):
-    text = refusal(tmp_path, TinySizes(projections="F16"))
-    assert "F16" in text and "Q4_1" in text
-
-
 def test_a_budget_that_is_too_small_is_refused_with_what_would_fit(tmp_path):
     text = refusal(tmp_path, TinySizes(), "device.memory_budget_mb=32")
     assert "memory_budget_mb=32" in text and "at least" in text

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from mobilefinetuner.runtime.workspace import Workspace
+
 QUESTIONS = {
     "When do you open?": "At 10:20.", "Where are you?": "12 Orrery Lane.", "Who ships?": "Zephyr Post.", "What bulb?": "E19, 40 watts.",
     "Is there a club?": "Lantern Club.", "How do I pay?": "Cash.", "Which phone?": "0555 7731.", "How long?": "47 days.",
@@ -101,7 +103,7 @@ def test_the_same_seed_gives_the_same_adapter_on_any_number_of_threads(tiny_bund
 
 
 def test_an_interrupted_run_that_is_resumed_equals_an_uninterrupted_one(tiny_bundle_path: Path, data: Path, tmp_path: Path) -> None:
-    steps = ("--steps", 120, "--threads", 1)
+    steps = ("--steps", 60, "--threads", 1)
     stopped = tmp_path / "stopped"
     process = subprocess.Popen(
         [sys.executable, str(tiny_bundle_path / "mft.pyz"), "tune", str(data), "--workspace", str(stopped), *map(str, steps)],
@@ -110,20 +112,27 @@ def test_an_interrupted_run_that_is_resumed_equals_an_uninterrupted_one(tiny_bun
     assert process.stderr is not None
     for line in process.stderr:
         if line.startswith("step "):
-            running = json.loads(mft(tiny_bundle_path, "status", "--workspace", stopped, "--json").stdout)["running"]
-            assert (running["command"], running["pid"]) == ("tune", process.pid)
             process.send_signal(signal.SIGINT)
             break
     rest = process.stderr.read()
     assert process.wait() == 4 and "--resume" in rest
     waiting = json.loads(mft(tiny_bundle_path, "status", "--workspace", stopped, "--json").stdout)["interrupted"]
-    assert 0 < waiting["step"] < 120
+    assert 0 < waiting["step"] < 60
     assert "stopped after step" in mft(tiny_bundle_path, "status", "--workspace", stopped).stdout
     resumed = tuned(tiny_bundle_path, stopped, data, *steps, "--resume")
     whole = tmp_path / "whole"
     uninterrupted = tuned(tiny_bundle_path, whole, data, *steps)
     assert adapter_digest(stopped, resumed["version"]) == adapter_digest(whole, uninterrupted["version"])
     assert (resumed["loss_first"], resumed["loss_last"]) == (uninterrupted["loss_first"], uninterrupted["loss_last"])
+
+
+def test_status_tells_a_running_command_from_an_interrupted_one(tiny_bundle_path: Path, tmp_path: Path) -> None:
+    at = ("--workspace", tmp_path / "work")
+    with Workspace(tmp_path / "work").locked("tune"):
+        running = json.loads(mft(tiny_bundle_path, "status", *at, "--json").stdout)["running"]
+        assert (running["command"], running["pid"]) == ("tune", os.getpid())
+        assert f"tune since {running['since']} (process {os.getpid()})" in mft(tiny_bundle_path, "status", *at).stdout
+    assert json.loads(mft(tiny_bundle_path, "status", *at, "--json").stdout)["running"] is None
 
 
 def test_training_goes_on_from_a_version_and_the_lineage_shows_it(tiny_bundle_path: Path, data: Path, tmp_path: Path) -> None:
