@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from pathlib import Path
 
@@ -50,3 +51,5 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[BEGUN] = time.monotonic()
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell started this in the background, and children would ignore Ctrl-C as well
+        signal.signal(signal.SIGINT, signal.default_int_handler)
