@@ -13,7 +13,6 @@ from mobilefinetuner.compiler.graph import LOSS_PAIR, block_graph, head_graph
 from mobilefinetuner.compiler.kernel_table import KernelSet
 from mobilefinetuner.compiler.kernels.isa import SSE4
 from mobilefinetuner.compiler.lower import lower
-from mobilefinetuner.runtime.errors import UserError
 from mobilefinetuner.runtime.plan import PROJECTIONS, Entry, n_bytes
 
 TYPES = dict.fromkeys(PROJECTIONS, "Q4_1")
@@ -89,9 +88,3 @@ def test_equal_sizes_share_one_kernel(kernels, backward):
     again = on_a_short_stack(lower, block_graph(SHAPE, adapter(), 1, 32), kernels, TYPES, "1x32", "Q4_1")
     shared = {call.kernel for call in again.calls} & {call.kernel for call in backward.calls}
     assert "matmul_q4_1_32x64x64" in shared and len(kernels.functions) < len(backward.calls) + len(again.calls)
-
-
-def test_a_weight_type_without_kernels_is_refused_with_those_that_have_some(kernels):
-    with pytest.raises(UserError) as caught:
-        lower(block_graph(SHAPE, None, 1, 32), kernels, TYPES | {"attn_k": "Q6_K"})
-    assert "Q6_K" in str(caught.value) and "Q4_1" in str(caught.value) and "Q8_0" in str(caught.value)
