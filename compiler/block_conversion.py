@@ -23,9 +23,9 @@ class Linear:
     """w = d·q + m in groups of 32."""
 
     d: np.ndarray
-    """[N, G] f32"""
+    """[N, G, 1] f32"""
     m: np.ndarray
-    """[N, G] f32"""
+    """[N, G, 1] f32"""
     q: np.ndarray
     """[N, G, 32] u8"""
 
@@ -54,15 +54,10 @@ def _linear(raw: np.ndarray, type_name: str) -> Linear:
     return _READERS[type_name](raw.reshape(len(raw), -1, gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[type_name]][1]))
 
 
-def _half(groups: np.ndarray, start: int) -> np.ndarray:
-    """The fp16 at byte `start`: [N, G, bytes] u8 → [N, G] f32"""
-    return np.ascontiguousarray(groups[..., start:start + 2]).view(np.float16)[..., 0].astype(np.float32)
-
-
 def _small(groups: np.ndarray, zero_point: int, has_minimum: bool, fifth_bits: bool) -> Linear:
     """Q4_0, Q4_1, Q5_0, Q5_1: [d][m][fifth bits][nibbles]"""
-    d = _half(groups, 0)
-    m = _half(groups, 2) if has_minimum else d * np.float32(-zero_point)
+    d = blocks.half(groups, 0)
+    m = blocks.half(groups, 2) if has_minimum else d * np.float32(-zero_point)
     start = 4 if has_minimum else 2
     q = blocks.nibbles(groups[..., start + 4 * fifth_bits:])
     return Linear(d, m, q | blocks.fifth_bits(groups[..., start:start + 4]) if fifth_bits else q)
@@ -76,15 +71,15 @@ def _super(supers: np.ndarray, fifth_bits: bool) -> Linear:
     n = len(supers)
     scales, minima = gguf.quants.Q4_K.get_scale_min(np.ascontiguousarray(supers[..., 4:16]).reshape(-1, 12))  # [N·S, 8] each
     shape = (n, -1, 8)
-    d = _half(supers, 0)[..., None] * scales.astype(np.float32).reshape(shape)
-    m = -_half(supers, 2)[..., None] * minima.astype(np.float32).reshape(shape)
+    d = blocks.half(supers, 0) * scales.astype(np.float32).reshape(shape)
+    m = -blocks.half(supers, 2) * minima.astype(np.float32).reshape(shape)
     packed = supers[..., 16 + 32 * fifth_bits:].reshape(n, -1, 4, 1, 32)
     q = (packed >> np.array([0, 4], np.uint8).reshape(2, 1)) & np.uint8(15)  # [N, S, 4, 2, 32]: low halves are the earlier group
     q = q.reshape(n, -1, 32)
     if fifth_bits:
         high = (supers[..., None, 16:48] >> np.arange(8, dtype=np.uint8).reshape(8, 1)) & np.uint8(1)  # [N, S, 8, 32]
         q = q | (high << np.uint8(4)).reshape(n, -1, 32)
-    return Linear(d.reshape(n, -1), m.reshape(n, -1), q)
+    return Linear(d.reshape(n, -1, 1), m.reshape(n, -1, 1), q)
 
 
 _READERS: dict[str, Callable[[np.ndarray], Linear]] = {
@@ -99,9 +94,4 @@ def _packed(linear: Linear, to_type: str) -> np.ndarray:
         halves = [values.astype(np.float16) for values in (linear.d, linear.m)]
     if not all(np.isfinite(values).all() for values in halves):
         raise ValueError(f"a block's scale or minimum is too large for {to_type}")
-    parts = [values[..., None].view(np.uint8) for values in halves]
-    if to_type == "Q5_1":
-        parts.append(np.packbits(linear.q >> np.uint8(4), axis=-1, bitorder="little"))
-    low = linear.q & np.uint8(15)
-    parts.append(low[..., :16] | low[..., 16:] << np.uint8(4))
-    return np.concatenate(parts, axis=-1).reshape(len(linear.q), -1)
+    return blocks.pack_blocks(*halves, linear.q, to_type)

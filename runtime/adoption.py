@@ -19,7 +19,7 @@ from .merge_policies import new_block
 from .peft_folder import CONFIG_NAME, read_peft_folder
 from .plan import PROJECTIONS, Plan, signature_of
 from .session import Session
-from .tune import IMPORTED, heldout_of, yardstick_of
+from .tune import IMPORTED, decide, heldout_of, yardstick_of
 from .verification import Judgement, judge, measure
 from .versions import BASE, Version
 
@@ -57,13 +57,7 @@ def adopt(session: Session, path: Path) -> Adopted:
     before = measure(session, session.open_version(BASE), yardstick, session.say)
     session.say(f"measuring {version.id}")
     judgement = judge(before, measure(session, session.versions.open(version.id), yardstick, session.say), None)
-    version = session.versions.judge(version.id, judgement.verdict, judgement.reasons, judgement.scores())
-    session.audit.append("verified", version=version.id, verdict=judgement.verdict, **judgement.scores())
-    promoted = judgement.verdict != "keep"
-    if promoted:
-        session.versions.promote(version.id)
-        session.audit.append("promoted", version=version.id)
-    return Adopted(version, judgement, promoted)
+    return Adopted(version, judgement, decide(session, version, judgement))
 
 
 def require_kernels(plan: Plan, base: GgufFile, adapter: AdapterTensors) -> None:

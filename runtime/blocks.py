@@ -26,7 +26,7 @@ def _blocks(raw: np.ndarray, type_name: str) -> np.ndarray:
     return raw.reshape(raw.shape[0], -1, TENSOR_TYPES[type_name].block_bytes)
 
 
-def _half(blocks: np.ndarray, start: int) -> np.ndarray:
+def half(blocks: np.ndarray, start: int) -> np.ndarray:
     """The fp16 at byte `start` of each block: [N, G, S] u8 → [N, G, 1] f32"""
     return np.ascontiguousarray(blocks[..., start:start + 2]).view(np.float16).astype(np.float32)
 
@@ -43,29 +43,29 @@ def fifth_bits(packed: np.ndarray) -> np.ndarray:
 
 def _from_q4_0(raw: np.ndarray) -> np.ndarray:
     blocks = _blocks(raw, "Q4_0")
-    return _half(blocks, 0) * (nibbles(blocks[..., 2:]).astype(np.float32) - 8)
+    return half(blocks, 0) * (nibbles(blocks[..., 2:]).astype(np.float32) - 8)
 
 
 def _from_q4_1(raw: np.ndarray) -> np.ndarray:
     blocks = _blocks(raw, "Q4_1")
-    return _half(blocks, 0) * nibbles(blocks[..., 4:]).astype(np.float32) + _half(blocks, 2)
+    return half(blocks, 0) * nibbles(blocks[..., 4:]).astype(np.float32) + half(blocks, 2)
 
 
 def _from_q5_0(raw: np.ndarray) -> np.ndarray:
     blocks = _blocks(raw, "Q5_0")
     values = nibbles(blocks[..., 6:]) | fifth_bits(blocks[..., 2:6])
-    return _half(blocks, 0) * (values.astype(np.float32) - 16)
+    return half(blocks, 0) * (values.astype(np.float32) - 16)
 
 
 def _from_q5_1(raw: np.ndarray) -> np.ndarray:
     blocks = _blocks(raw, "Q5_1")
     values = nibbles(blocks[..., 8:]) | fifth_bits(blocks[..., 4:8])
-    return _half(blocks, 0) * values.astype(np.float32) + _half(blocks, 2)
+    return half(blocks, 0) * values.astype(np.float32) + half(blocks, 2)
 
 
 def _from_q8_0(raw: np.ndarray) -> np.ndarray:
     blocks = _blocks(raw, "Q8_0")
-    return _half(blocks, 0) * np.ascontiguousarray(blocks[..., 2:]).view(np.int8).astype(np.float32)
+    return half(blocks, 0) * np.ascontiguousarray(blocks[..., 2:]).view(np.int8).astype(np.float32)
 
 
 def _from_f16(raw: np.ndarray) -> np.ndarray:
@@ -126,21 +126,19 @@ def _to_q4_0(values: np.ndarray) -> np.ndarray:
     return _join(values, d.astype(np.float16), _pack_nibbles(q))
 
 
-def _to_q4_1(values: np.ndarray) -> np.ndarray:
-    groups = _groups(values)
-    low = groups.min(axis=-1, keepdims=True)
-    d = (groups.max(axis=-1, keepdims=True) - low) / np.float32(15)
-    q = np.trunc((groups - low) * _inverse(d) + np.float32(0.5)).astype(np.uint8).clip(0, 15)
-    return _join(values, d.astype(np.float16), low.astype(np.float16), _pack_nibbles(q))
+def pack_blocks(d: np.ndarray, m: np.ndarray, q: np.ndarray, type_name: str) -> np.ndarray:
+    """Blocks with a minimum, Q4_1 or Q5_1: d, m [N, G, 1] f16 · q [N, G, 32] u8 → [N, row bytes] u8"""
+    fifth = [np.packbits(q >> np.uint8(4), axis=-1, bitorder="little")] if type_name == "Q5_1" else []
+    return _join(d, d, m, *fifth, _pack_nibbles(q & np.uint8(15)))
 
 
-def _to_q5_1(values: np.ndarray) -> np.ndarray:
+def _to_minimum_type(values: np.ndarray, type_name: str, largest: int) -> np.ndarray:
+    """largest: the greatest quant"""
     groups = _groups(values)
     low = groups.min(axis=-1, keepdims=True)
-    d = (groups.max(axis=-1, keepdims=True) - low) / np.float32(31)
-    q = np.trunc((groups - low) * _inverse(d) + np.float32(0.5)).astype(np.uint8).clip(0, 31)
-    high = np.packbits(q >> np.uint8(4), axis=-1, bitorder="little")
-    return _join(values, d.astype(np.float16), low.astype(np.float16), high, _pack_nibbles(q & np.uint8(15)))
+    d = (groups.max(axis=-1, keepdims=True) - low) / np.float32(largest)
+    q = np.trunc((groups - low) * _inverse(d) + np.float32(0.5)).astype(np.uint8).clip(0, largest)
+    return pack_blocks(d.astype(np.float16), low.astype(np.float16), q, type_name)
 
 
 def _to_q8_0(values: np.ndarray) -> np.ndarray:
@@ -152,7 +150,9 @@ def _to_q8_0(values: np.ndarray) -> np.ndarray:
 
 
 _QUANTIZERS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "Q4_0": _to_q4_0, "Q4_1": _to_q4_1, "Q5_1": _to_q5_1, "Q8_0": _to_q8_0,
+    "Q4_0": _to_q4_0, "Q8_0": _to_q8_0,
+    "Q4_1": lambda values: _to_minimum_type(values, "Q4_1", 15),
+    "Q5_1": lambda values: _to_minimum_type(values, "Q5_1", 31),
     "F16": lambda values: values.astype(np.float16).view(np.uint8),
     "F32": lambda values: values.view(np.uint8),
 }

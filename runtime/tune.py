@@ -78,7 +78,8 @@ class TuneResult:
             "version": self.version.id, "promoted": self.promoted, "verdict": self.judgement.verdict, "reasons": list(self.judgement.reasons),
             "steps": r.step, "loss_first": r.loss_first, "loss_last": r.loss_last, "seconds": round(r.seconds, 3),
             "tokens_per_second": round(r.tokens / max(r.seconds, 1e-9), 2), "peak_rss_bytes": peak_rss_bytes(), "plan_bytes": self.plan_bytes,
-            "heldout_loss_mounted": self.mounted_loss, "merge_attempts": [attempt.as_json() for attempt in self.attempts], "before": self.judgement.before.as_json(), "after": self.judgement.after.as_json(),
+            "heldout_loss_mounted": self.mounted_loss, "merge_attempts": [attempt.as_json() for attempt in self.attempts],
+            "before": self.judgement.before.as_json(), "after": self.judgement.after.as_json(),
             "model": self.model_path,
         }  # fmt: skip
 
@@ -93,7 +94,7 @@ def tune(session: Session, cache: TrainingCache, request: TuneRequest) -> TuneRe
     made = _make_version(session, parent, cache, trained, trial)
     version = made.version
     judgement = _verify(session, parent, made, trial, yardstick)
-    promoted = _decide(session, version, judgement)
+    promoted = decide(session, version, judgement)
     checkpoint.discard(session.workspace.runs_dir / RUN_FOLDER)
     model_path = str(session.versions.model_path(version.id))
     return TuneResult(
@@ -221,7 +222,8 @@ def _verify(session: Session, parent: OpenedVersion, made: Made, trial: MergeTri
     return judge(before, after, None if made.report is None else trial.mounted)
 
 
-def _decide(session: Session, version: Version, judgement: Judgement) -> bool:
+def decide(session: Session, version: Version, judgement: Judgement) -> bool:
+    """Record the verdict and make the version current unless it says keep; whether it is current now."""
     scores: Mapping[str, float] = judgement.scores()
     session.versions.judge(version.id, judgement.verdict, judgement.reasons, scores)
     session.audit.append("verified", version=version.id, verdict=judgement.verdict, **scores)
