@@ -104,7 +104,7 @@ def start(target: Target, words: Sequence[str]) -> RemoteRun:
     )
     # nohup and a session of its own keep it alive without the connection
     script = (
-        f"{ENTER.format(folder=folder)}mkdir -p runs/{run_id} && echo {shlex.quote(words[0])} >runs/{run_id}/verb || exit 4; {PRUNE}\n"
+        f"{ENTER.format(folder=folder, link=LINK)}mkdir -p runs/{run_id} && echo {shlex.quote(words[0])} >runs/{run_id}/verb || exit 4; {PRUNE}\n"
         "s=setsid; command -v setsid >/dev/null || s=\n"
         f"PYTHONUNBUFFERED=1 nohup $s sh -c {shlex.quote(f'echo $$ >runs/{run_id}/pid; {inner}')} >/dev/null 2>&1 </dev/null &\n"
         f"i=0; while [ ! -s runs/{run_id}/child ] && [ $i -lt 300 ]; do sleep 0.1; i=$((i+1)); done; [ -s runs/{run_id}/child ]"
@@ -126,7 +126,7 @@ def converse(target: Target, words: Sequence[str]) -> int:
     folder, python = shlex.quote(target.folder), python_there(target)
     if target.run(f"[ -f {folder}/{LINK}/mft.pyz ]").code or not python:
         raise _no_bundle(target)
-    script = f"{ENTER.format(folder=folder)}exec {shlex.quote(python)} \"$bundle\"/mft.pyz {_with_workspace(target, words)}"
+    script = f"{ENTER.format(folder=folder, link=LINK)}exec {shlex.quote(python)} \"$bundle\"/mft.pyz {_with_workspace(target, words)}"
     return subprocess.run(target.words(script, terminal=sys.stdin.isatty()), check=False).returncode
 
 
@@ -140,7 +140,7 @@ def _no_bundle(target: Target) -> UserError:
 
 
 ENTER = """\
-cd {folder}/bundle 2>/dev/null && [ -f mft.pyz ] || exit 3; bundle=$(pwd -P); export bundle; cd {folder} || exit 3
+cd {folder}/{link} 2>/dev/null && [ -f mft.pyz ] || exit 3; bundle=$(pwd -P); export bundle; cd {folder} || exit 3
 [ -w "${{HOME:-/}}" ] || {{ mkdir -p home && HOME=$PWD/home && export HOME; }}
 [ -w "${{TMPDIR:-/tmp}}" ] || {{ mkdir -p tmp && TMPDIR=$PWD/tmp && export TMPDIR; }}
 """

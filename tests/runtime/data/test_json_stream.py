@@ -120,42 +120,43 @@ def test_telegram_account_may_name_its_owner_and_its_chats_last(tmp_path: Path) 
         assert others == [] and [turns(conversation) for conversation in found] == [[("user", "Lunch?"), ("assistant", "At noon")]]
 
 
-def write_telegram(path: Path, n_bytes: int) -> None:
-    """An account's export of that size: many chats, everything that has to be known at the very end."""
+def write_items(path: Path, n_bytes: int, head: str, item: Callable[[int, random.Random], dict], tail: str, indent: int | None = None) -> None:
+    """A document of that size: as many items as it takes between head and tail."""
     rng = random.Random(3)
     with open(path, "w", encoding="utf-8") as stream:
-        stream.write('{\n "chats": {"list": [')
-        chat = 0
+        stream.write(head)
+        number = 0
         while stream.tell() < n_bytes:
-            messages = [_message(n, ("Ann", "Ben Braun")[n % 2], "".join(rng.choices("abcdefg hij", k=90))) for n in range(200)]
-            stream.write(("," if chat else "") + json.dumps({"messages": messages, "type": "personal_chat", "name": f"chat {chat}"}, indent=1))
-            chat += 1
-        stream.write(']},\n "personal_information": {"user_id": 9}\n}\n')
+            stream.write(("," if number else "") + json.dumps(item(number, rng), indent=indent))
+            number += 1
+        stream.write(tail)
+
+
+def letters(rng: random.Random, count: int) -> str:
+    return "".join(rng.choices("abcdefg hij", k=count))
+
+
+def write_telegram(path: Path, n_bytes: int) -> None:
+    """An account's export: many chats, everything that has to be known at the very end."""
+    def chat(number: int, rng: random.Random) -> dict:
+        messages = [_message(n, ("Ann", "Ben Braun")[n % 2], letters(rng, 90)) for n in range(200)]
+        return {"messages": messages, "type": "personal_chat", "name": f"chat {number}"}
+
+    write_items(path, n_bytes, '{\n "chats": {"list": [', chat, ']},\n "personal_information": {"user_id": 9}\n}\n', indent=1)
 
 
 def write_chatgpt(path: Path, n_bytes: int) -> None:
-    rng = random.Random(3)
-    with open(path, "w", encoding="utf-8") as stream:
-        stream.write("[")
-        number = 0
-        while stream.tell() < n_bytes:
-            nodes = {str(n): {"id": str(n), "parent": str(n - 1) if n else None, "children": [str(n + 1)],
-                              "message": {"author": {"role": ("user", "assistant")[n % 2]}, "content": {"content_type": "text", "parts": [
-                                  "".join(rng.choices("abcdefg hij", k=400))]}}} for n in range(40)}
-            stream.write(("," if number else "") + json.dumps({"title": f"t{number}", "mapping": nodes, "current_node": "39"}))
-            number += 1
-        stream.write("]")
+    def conversation(number: int, rng: random.Random) -> dict:
+        nodes = {str(n): {"id": str(n), "parent": str(n - 1) if n else None, "children": [str(n + 1)],
+                          "message": {"author": {"role": ("user", "assistant")[n % 2]},
+                                      "content": {"content_type": "text", "parts": [letters(rng, 400)]}}} for n in range(40)}
+        return {"title": f"t{number}", "mapping": nodes, "current_node": "39"}
+
+    write_items(path, n_bytes, "[", conversation, "]")
 
 
 def write_rows(path: Path, n_bytes: int) -> None:
-    rng = random.Random(3)
-    with open(path, "w", encoding="utf-8") as stream:
-        stream.write('{"data": [')
-        number = 0
-        while stream.tell() < n_bytes:
-            stream.write(("," if number else "") + json.dumps(row(f"q{number}", "".join(rng.choices("abcdefg hij", k=900)))))
-            number += 1
-        stream.write('], "version": 1}')
+    write_items(path, n_bytes, '{"data": [', lambda number, rng: row(f"q{number}", letters(rng, 900)), '], "version": 1}')
 
 
 WRITERS = {"telegram": write_telegram, "chatgpt": write_chatgpt, "rows": write_rows}
