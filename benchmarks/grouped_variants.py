@@ -29,8 +29,8 @@ from mobilefinetuner.runtime.data.cache import TrainingCache
 from mobilefinetuner.runtime.evaluation import answer_cases, entity_recall
 from mobilefinetuner.runtime.gguf_file import GgufFile
 from mobilefinetuner.runtime.session import Session
-from mobilefinetuner.runtime.train_settings import Course, TrainSettings
-from mobilefinetuner.runtime.tune import yardstick_of
+from mobilefinetuner.runtime.train_settings import TrainingSchedule, TrainSettings
+from mobilefinetuner.runtime.version_tests import gather_tests
 
 SAMPLE = Path(__file__).parent.parent / "templates" / "customer_service" / "sample.jsonl"
 GROUP = 32
@@ -138,20 +138,20 @@ def label_loss(model: torch.nn.Module, ids: torch.Tensor, attention: torch.Tenso
     return torch.nn.functional.cross_entropy(model.lm_head(hidden[kept]), wanted[kept])
 
 
-def train(model: torch.nn.Module, samples, course: Course) -> None:
-    """The recipe's course: AdamW, gradients clipped by their global norm, each update clipped."""
+def train(model: torch.nn.Module, samples, schedule: TrainingSchedule) -> None:
+    """The recipe's schedule: AdamW, gradients clipped by their global norm, each update clipped."""
     parameters = [p for p in model.parameters() if p.requires_grad]
-    o = course.settings.optimizer
+    o = schedule.settings.optimizer
     optimizer = torch.optim.AdamW(parameters, 1.0, (o.beta1, o.beta2), o.epsilon, o.weight_decay)
-    for step in range(1, course.steps + 1):
-        optimizer.param_groups[0]["lr"] = course.learning_rate(step)
-        ids, attention, labels = padded([samples[i] for i in course.batch(step)])
+    for step in range(1, schedule.steps + 1):
+        optimizer.param_groups[0]["lr"] = schedule.learning_rate(step)
+        ids, attention, labels = padded([samples[i] for i in schedule.batch(step)])
         loss = label_loss(model, ids, attention, labels)
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(parameters, o.max_grad_norm)
         optimizer.step()
-        print(f"\rstep {step} of {course.steps}: loss {loss.item():.3f}", end="", file=sys.stderr)
+        print(f"\rstep {step} of {schedule.steps}: loss {loss.item():.3f}", end="", file=sys.stderr)
     print(file=sys.stderr)
 
 
@@ -168,7 +168,7 @@ def heldout_loss(model: torch.nn.Module, samples) -> float:
 @torch.no_grad()
 def recall(model: torch.nn.Module, session: Session, cases) -> float:
     def say(messages) -> str:
-        prompt = torch.tensor([list(session.prompt(messages))])
+        prompt = torch.tensor([list(session.dialogue.prompt(messages))])
         stops = list(session.chat.stop_token_ids)
         out = model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=session.scenario.decode_tokens, do_sample=False,
                              eos_token_id=stops, pad_token_id=stops[0])
@@ -188,16 +188,17 @@ def run(work: Path, variant: tuple[int, int], seed: int) -> Row:
     session = Session.open(bundle, workspace, False, None)
     cache = TrainingCache.load(next(session.workspace.cache_dir.glob("*.mftcache")))
     samples, heldout = cache.samples("train"), cache.samples("heldout")
-    course = Course.of(TrainSettings.from_recipe(session.bundle.recipe, None, seed), len(samples), None)
+    schedule = TrainingSchedule.of(TrainSettings.from_recipe(session.bundle.recipe, None, seed), len(samples), None)
     torch.manual_seed(seed)
     model = adapted(session.bundle.path("model.gguf"), *variant, session.plan.adapter.scale, seed)
     parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    train(model, samples, course)
+    train(model, samples, schedule)
     mounted = heldout_loss(model, heldout)
     for module in model.modules():
         if isinstance(module, GroupedLinear):
             module.fold()
-    found = recall(model, session, yardstick_of(session, heldout).cases)
+    tests, _ = gather_tests(session.bundle, session.dialogue, session.plan.model.context_tokens, heldout)
+    found = recall(model, session, tests.cases)
     return Row(*variant, seed, parameters, mounted, heldout_loss(model, heldout), found)
 
 

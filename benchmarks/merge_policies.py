@@ -21,14 +21,15 @@ from compact_rounding import input_moments, write_compact
 from mobilefinetuner.runtime.adapter_tensors import AdapterTensors
 from mobilefinetuner.runtime.cli import main as phone
 from mobilefinetuner.runtime.data.cache import TrainingCache
+from mobilefinetuner.runtime.data.old_caches import cache_of
 from mobilefinetuner.runtime.evaluation import answer_cases, entity_recall
 from mobilefinetuner.runtime.gguf_file import GgufFile
 from mobilefinetuner.runtime.merge import merge_version
-from mobilefinetuner.runtime.merge_policies import merge_ways, new_block
+from mobilefinetuner.runtime.merge_policies import merge_targets, new_block
 from mobilefinetuner.runtime.session import Session
-from mobilefinetuner.runtime.tune import cache_of, yardstick_of
-from mobilefinetuner.runtime.verification import Scores, Yardstick, measure
-from mobilefinetuner.runtime.versions import BASE, OpenedVersion
+from mobilefinetuner.runtime.verification import Examiner
+from mobilefinetuner.runtime.version_record import BASE, OpenedVersion
+from mobilefinetuner.runtime.version_tests import gather_tests
 
 SAMPLE = Path(__file__).parent.parent / "templates" / "customer_service" / "sample.jsonl"
 KINDS = {"grouped": (), "lora": ("train.adapter=lora", "train.learning_rate=1e-3")}
@@ -64,16 +65,15 @@ class Trial:
         self.session = Session.open(bundle, workspace, False, None)
         record = self.session.versions.record("v0001")
         self.adapter = AdapterTensors.load(self.session.versions.directory / "v0001")
-        self.cache: TrainingCache = cache_of(self.session, record.data_fingerprint)
-        self.yardstick: Yardstick = replace(yardstick_of(self.session, self.cache.samples("heldout")), probes=())
+        self.cache: TrainingCache = cache_of(self.session.workspace.cache_dir, record.data_fingerprint)
+        context_tokens = self.session.plan.model.context_tokens
+        tests, _ = gather_tests(self.session.bundle, self.session.dialogue, context_tokens, self.cache.samples("heldout"))
+        self.examiner = Examiner(self.session.engines, self.session.dialogue, replace(tests, probes=()), lambda _text: None)
         self.base = self.session.versions.open(BASE)
-        self.mounted = self._scores(replace(self.base, adapter=self.adapter))
-
-    def _scores(self, model: OpenedVersion) -> Scores:
-        return measure(self.session, model, self.yardstick, lambda _text: None)
+        self.mounted = self.examiner.scores(replace(self.base, adapter=self.adapter))
 
     def row(self, policy: str, model: OpenedVersion) -> Row:
-        scores = self.mounted if model.adapter is not None else self._scores(model)
+        scores = self.mounted if model.adapter is not None else self.examiner.scores(model)
         same = sum(a.text == b.text for a, b in zip(scores.answers, self.mounted.answers))
         n_bytes = 0 if model.id == BASE and model.adapter is None else self.adapter.n_bytes if model.adapter is not None else model.model.size_bytes
         in_llama = None if model.adapter is not None else _llama_cpp_recall(model.model.path, self)
@@ -83,11 +83,11 @@ class Trial:
         if self.kind == "grouped":
             yield replace(self.row("the base", self.base), adapter="none")
         yield self.row("mount", replace(self.base, adapter=self.adapter))
-        for way in merge_ways("auto", self.base.model, self.adapter, can_measure=True):
-            path = self.folder / f"{way.policy}-{way.lift_to}.gguf"
+        for target in merge_targets("auto", self.base.model, self.adapter, can_measure=True):
+            path = self.folder / f"{target.policy}-{target.lift_to}.gguf"
             if not path.exists():
-                merge_version(self.base.model, self.adapter, new_block(self.session.bundle, BASE, "", 0), path, way.lift_to)
-            yield self.row(str(way), OpenedVersion(str(way), GgufFile.open(path), ()))
+                merge_version(self.base.model, self.adapter, new_block(self.session.bundle, BASE, "", 0), path, target.lift_to)
+            yield self.row(str(target), OpenedVersion(str(target), GgufFile.open(path), ()))
         if self.kind == "lora" and importlib.util.find_spec("peft"):
             yield self._compact()
 
@@ -121,7 +121,7 @@ def _llama_cpp_recall(path: Path, trial: Trial) -> float | None:
         reply = model.create_chat_completion(turns, max_tokens=trial.session.scenario.decode_tokens, temperature=0)
         return reply["choices"][0]["message"]["content"]
 
-    return entity_recall(answer_cases(trial.yardstick.cases, say))
+    return entity_recall(answer_cases(trial.examiner.tests.cases, say))
 
 
 def _table(rows: list[Row]) -> str:

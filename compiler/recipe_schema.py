@@ -7,7 +7,6 @@ A field without a default has to come from the YAML of its group.
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Mapping

@@ -19,9 +19,10 @@ from .merge_policies import new_block
 from .peft_folder import CONFIG_NAME, read_peft_folder
 from .plan import PROJECTIONS, Plan, signature_of
 from .session import Session
-from .tune import IMPORTED, decide, heldout_of, yardstick_of
-from .verification import Judgement, judge, measure
-from .versions import BASE, Version
+from .verification import Examiner, Judgement, judge
+from .version_block import IMPORTED
+from .version_record import BASE, Version
+from .version_tests import decide, heldout_of, gather_tests
 
 
 @dataclass(frozen=True)
@@ -50,14 +51,16 @@ def adopt(session: Session, path: Path) -> Adopted:
     check_adapter_fits(session.base, adapter)
     require_kernels(session.plan, session.base, adapter)
     session.say(f"merging a {adapter.kind} adapter of {len(adapter.pairs)} tensors")
-    version, report = session.versions.add(session.base, adapter, new_block(session.bundle, BASE, IMPORTED, 0), dict(session.bundle.recipe))
+    with session.versions.staged(new_block(session.bundle, BASE, IMPORTED, 0), adapter, session.bundle.recipe) as new:
+        report = new.merge(session.base)
+        version = new.publish()
     session.audit.append("imported", version=version.id, adapter=version.adapter_digest, rounding_loss=report.rounding_loss)
-    yardstick = yardstick_of(session, heldout_of(session, IMPORTED))
-    session.say("measuring the base")
-    before = measure(session, session.open_version(BASE), yardstick, session.say)
-    session.say(f"measuring {version.id}")
-    judgement = judge(before, measure(session, session.versions.open(version.id), yardstick, session.say), None)
-    return Adopted(version, judgement, decide(session, version, judgement))
+    heldout = heldout_of(session.workspace.cache_dir, IMPORTED)
+    tests, notices = gather_tests(session.bundle, session.dialogue, session.plan.model.context_tokens, heldout)
+    session.notices(notices)
+    examiner = Examiner(session.engines, session.dialogue, tests, session.say)
+    judgement = judge(examiner.scores(session.open_version(BASE)), examiner.scores(session.versions.open(version.id)), None)
+    return Adopted(version, judgement, decide(session.versions, session.audit, version, judgement))
 
 
 def require_kernels(plan: Plan, base: GgufFile, adapter: AdapterTensors) -> None:

@@ -10,6 +10,7 @@ Weights are bound where they lie in the mapped file: nothing is copied, and the 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -115,6 +116,21 @@ class Engine:
             for t in self.plan.adapter.tensors
             if t.name.startswith(start)
         }
+
+
+@dataclass(frozen=True)
+class EngineSource:
+    """What every engine of one bundle on one machine has in common."""
+
+    plan: Plan
+    library: Path
+    """kernels that this machine can run"""
+    threads: int
+    """compute threads"""
+
+    def open(self, weights: GgufFile, adapter: AdapterTensors | None = None) -> Engine:
+        """These weights, ready to compute; with the adapter mounted beside them when there is one."""
+        return Engine(self.plan, self.library, weights, self.threads, adapter)
 
 
 def rope_tables(tokens: int, head_dim: int, base: float) -> tuple[np.ndarray, np.ndarray]:

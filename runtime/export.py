@@ -22,7 +22,8 @@ from .merge_policies import new_block
 from .peft_folder import write_peft_folder
 from .session import Session
 from .version_block import VersionBlock
-from .versions import BASE, VersionStore
+from .version_record import BASE
+from .versions import VersionStore
 
 Format = Literal["gguf", "peft", "gguf-lora"]
 

@@ -15,10 +15,10 @@ import numpy as np
 
 from .engine import Engine
 from .errors import UserError
+from .head import score_rows
 from .packing import PackedBatch, Tokens, label_count, pack, rows_first_fit
 from .plan import parse_bucket
 from .step_memory import Arena, scoring_tensors
-from .train_step import score_rows
 
 KeepCache = Callable[[int, np.ndarray, np.ndarray], None]
 

@@ -1,7 +1,7 @@
 """How a trained adapter becomes a version: merged into weights of its own, or mounted beside those that are there.
 
-In:  the bundle's policy, the version that was trained on, the adapter, who says whether a merged file keeps what was learned.
-Out: Made: the new version, opened, and what the merge did.
+In:  the bundle's policy, the version that was trained on, the adapter, who says whether a merged file is to be taken.
+Out: a staged version, filled.
 fold: a grouped adapter goes into the blocks' minima, nothing is quantized again. exact: tensors with a classic LoRA go up to the
 smallest type that keeps the loss. mount: the weights stay as they are and the adapter is computed beside them. auto: the smallest
 file of these that keeps what was learned, and mounted when none does.
@@ -11,30 +11,30 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from . import __version__, checkpoint
 from .adapter_tensors import AdapterTensors
 from .bundle import Bundle
-from .durable import canonical_json, remove
+from .durable import canonical_json
 from .gguf_file import GgufFile
 from .gguf_types import tensor_bytes
-from .merge import LIFT_TYPES, MergeReport, check_adapter_fits, lifted, merge_version, merged_types
+from .merge import LIFT_TYPES, MergeReport, lifted, merged_types
 from .plan import AdapterPlan
+from .staged_version import StagedVersion
 from .version_block import VersionBlock
-from .versions import OpenedVersion, Version, VersionStore
+from .version_record import OpenedVersion
 
 Policy = Literal["auto", "fold", "exact", "mount"]
-STATE_VECTORS = 3
-"""of a checkpoint: the adapter and the two moments"""
+CHECKPOINT_VECTORS = 3
+"""the adapter and the two moments"""
 
 
 @dataclass(frozen=True)
-class Way:
-    """One way of merging."""
+class MergeTarget:
+    """What a merge makes of the adapted tensors."""
 
     policy: Literal["fold", "exact"]
     lift_to: str
@@ -44,69 +44,41 @@ class Way:
         return self.policy if self.policy == "fold" else f"exact, {self.lift_to}"
 
 
-Keeps = Callable[[GgufFile, Way], bool]
-"""Whether this merged file keeps what the adapter has learned."""
+Accepts = Callable[[GgufFile, "MergeTarget"], bool]
+"""Whether this merged file is to be taken: it keeps what the adapter has learned, or the policy leaves no choice."""
 
 
-@dataclass(frozen=True)
-class Made:
-    """A new version, not judged yet."""
-
-    version: Version
-    opened: OpenedVersion
-    way: str
-    """as the user reads it"""
-    report: MergeReport | None
-    """None when nothing was merged"""
-
-
-class _NothingKept(Exception):
-    """No merged file keeps what was learned."""
-
-
-def merge_ways(policy: Policy, base: GgufFile, adapter: AdapterTensors, can_measure: bool) -> tuple[Way, ...]:
+def merge_targets(policy: Policy, base: GgufFile, adapter: AdapterTensors, can_measure: bool) -> tuple[MergeTarget, ...]:
     """What is tried, the smallest file first. can_measure: False when nothing is held back to measure with, so only what is safest is left."""
     if policy == "mount":
         return ()
     if adapter.kind == "grouped":
-        return (Way("fold", LIFT_TYPES[-1]),)
+        return (MergeTarget("fold", LIFT_TYPES[-1]),)
     by_types = {tuple(merged_types(base, adapter, lift_to).values()): lift_to for lift_to in (LIFT_TYPES if can_measure else LIFT_TYPES[-1:])}
-    return tuple(Way("exact", lift_to) for lift_to in by_types.values())
+    return tuple(MergeTarget("exact", lift_to) for lift_to in by_types.values())
 
 
-def make_version(
-    store: VersionStore, policy: Policy, ways: tuple[Way, ...], keeps: Keeps,
-    on: OpenedVersion, adapter: AdapterTensors, block: VersionBlock, recipe: Mapping[str, Any],
-) -> Made:  # fmt: skip
-    """Write the version; UserError when the adapter does not fit the weights it was trained on.
+def forced_target(policy: Policy, targets: Sequence[MergeTarget]) -> MergeTarget | None:
+    """What is taken even if it keeps too little, under a policy that asks for a merged file: the verdict then says so."""
+    return targets[-1] if policy in ("fold", "exact") else None
 
-    Under a policy that asks for a merge, the last way is taken even if it keeps too little: the verdict then says so.
+
+def merge_or_mount(new: StagedVersion, on: OpenedVersion, targets: Sequence[MergeTarget], accepts: Accepts) -> MergeReport | None:
+    """Fill the version with the first merged file that is accepted, else mount; None when it was mounted.
+
+    UserError when the adapter does not fit the weights it was trained on.
     """
-    taken: list[Way] = []
-
-    def merge(base: GgufFile, adapter: AdapterTensors, block: VersionBlock, out: Path) -> MergeReport:
-        for way in ways:
-            taken[:] = [way]
-            report = merge_version(base, adapter, block, out, way.lift_to)
-            if keeps(GgufFile.open(out), way) or (policy != "auto" and way is ways[-1]):
-                return report
-            remove(out)
-        raise _NothingKept
-
-    try:
-        if ways:
-            version, report = store.add(on.model, adapter, block, recipe, merge)
-            return Made(version, store.open(version.id), str(taken[0]), report)
-    except _NothingKept:
-        pass  # mounted, below; `keeps` has said why
-    check_adapter_fits(on.model, adapter, to_merge=False)
-    version = store.mount(on.id, adapter, block, recipe)
-    return Made(version, store.open(version.id), "mount", None)
+    for target in targets:
+        report = new.merge(on.model, target.lift_to)
+        if accepts(new.model, target):
+            return report
+    new.mount(on)
+    return None
 
 
 def run_bytes(policy: Policy, model: GgufFile, plan: AdapterPlan) -> int:
     """What a whole run writes at its peak: the version and the checkpoints, of which one more than is kept exists at times."""
-    checkpoints = (checkpoint.KEPT + 1) * STATE_VECTORS * 4 * plan.size
+    checkpoints = (checkpoint.KEPT + 1) * CHECKPOINT_VECTORS * 4 * plan.size
     if policy == "mount":
         return checkpoints + 4 * plan.size
     grown = 0

@@ -1,8 +1,8 @@
 """Does a merged file still know what the adapter beside the weights knows? Measured before the file becomes a version.
 
-In:  the version that was trained on, the adapter, the held-out samples and the test conversations.
-Out: MergeTrial: `keeps(file, way)`, and the scores of the mounted adapter and of the last file.
-The answers are only asked for when the loss was kept, because they take longest.
+In:  the version that was trained on, the adapter, an Examiner.
+Out: MergeTrial: `accepts(file, target)`, and the scores of what was taken.
+Each file is opened once. The answers are only asked for when the loss was kept, and base ability only of what is taken, because these take longest.
 """
 
 from __future__ import annotations
@@ -12,49 +12,58 @@ from typing import Any
 
 from .adapter_tensors import AdapterTensors
 from .gguf_file import GgufFile
-from .merge_policies import Way
-from .session import Session
-from .verification import Scores, Yardstick, compare_merge, measure
-from .versions import OpenedVersion
+from .merge_policies import MergeTarget
+from .verification import Examiner, Scores, compare_merge
+from .version_record import OpenedVersion
 
 
 @dataclass(frozen=True)
 class Attempt:
     """One merged file that was measured."""
 
-    way: str
+    target: str
     n_bytes: int
     heldout_loss: float | None
     kept: bool
 
     def as_json(self) -> dict[str, Any]:
-        return {"way": self.way, "bytes": self.n_bytes, "heldout_loss": self.heldout_loss, "kept": self.kept}
+        return {"way": self.target, "bytes": self.n_bytes, "heldout_loss": self.heldout_loss, "kept": self.kept}
 
 
 class MergeTrial:
     """Measures merged files against the mounted adapter."""
 
-    def __init__(self, session: Session, parent: OpenedVersion, adapter: AdapterTensors, yardstick: Yardstick) -> None:
-        self._session, self._yardstick = session, replace(yardstick, probes=())
-        session.say("measuring the adapter before the merge")
-        self.mounted: Scores = self._measure(OpenedVersion(parent.id, parent.model, (), adapter), self._yardstick)
-        self.last: Scores = self.mounted
-        """of the file that was measured last"""
+    def __init__(self, examiner: Examiner, on: OpenedVersion, adapter: AdapterTensors, forced: MergeTarget | None) -> None:
+        """forced: the target that is taken even if it keeps too little."""
+        self._examiner, self._forced = examiner, forced
+        self._mounted = replace(on, adapter=adapter)
+        examiner.say("measuring the adapter before the merge")
+        with examiner.opened(self._mounted) as measurement:
+            self.mounted = Scores(measurement.heldout_loss(), measurement.answers(), ())
         self.attempts: list[Attempt] = []
+        self._merged: Scores | None = None
 
-    def keeps(self, model: GgufFile, way: Way) -> bool:
-        """Whether the file loses nothing beyond the tolerance; says what was found."""
-        self._session.say(f"measuring the merged file ({way}, {model.size_bytes / 1e6:,.1f} MB)")
-        candidate = OpenedVersion(str(way), model, ())
-        self.last = self._measure(candidate, replace(self._yardstick, cases=()))
-        comparison = compare_merge(self.mounted, self.last)
-        if comparison.kept and self._yardstick.cases:
-            self.last = replace(self.last, answers=self._measure(candidate, replace(self._yardstick, heldout=())).answers)
-            comparison = compare_merge(self.mounted, self.last)
-        self.attempts.append(Attempt(str(way), model.size_bytes, self.last.heldout_loss, comparison.kept))
+    def accepts(self, model: GgufFile, target: MergeTarget) -> bool:
+        """Whether the file is to be taken: it loses nothing beyond the tolerance, or nothing else is left; says what was found."""
+        self._examiner.say(f"measuring the merged file ({target}, {model.size_bytes / 1e6:,.1f} MB)")
+        with self._examiner.opened(OpenedVersion(str(target), model, ())) as candidate:
+            scores = Scores(candidate.heldout_loss(), (), ())
+            comparison = compare_merge(self.mounted, scores)
+            if comparison.kept or target == self._forced:
+                scores = replace(scores, answers=candidate.answers())
+                comparison = compare_merge(self.mounted, scores)
+            accepted = comparison.kept or target == self._forced
+            if accepted:
+                self._merged = replace(scores, ability=candidate.ability())
+        self.attempts.append(Attempt(str(target), model.size_bytes, scores.heldout_loss, comparison.kept))
         if not comparison.kept:
-            self._session.say(f"{way}: {comparison}")
-        return comparison.kept
+            self._examiner.say(f"{target}: {comparison}")
+        return accepted
 
-    def _measure(self, model: OpenedVersion, yardstick: Yardstick) -> Scores:
-        return measure(self._session, model, yardstick, self._session.say)
+    def scores(self) -> Scores:
+        """Of what was taken: the accepted file, or the mounted adapter when none was accepted."""
+        if self._merged is not None:
+            return self._merged
+        self._examiner.say("measuring the base ability of the mounted adapter")
+        with self._examiner.opened(self._mounted) as measurement:
+            return replace(self.mounted, ability=measurement.ability())

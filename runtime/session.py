@@ -11,26 +11,26 @@ import contextlib
 import json
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from .adapter_tensors import AdapterTensors
 from .audit import AuditLog
 from .bundle import Bundle
 from .chat_format import ChatFormat
 from .cpu_features import read_machine_cpu
 from .data.scenario import Scenario
-from .engine import Engine
+from .dialogue import Dialogue
+from .engine import EngineSource
 from .errors import MftError
 from .gguf_file import GgufFile
 from .kernel_library import usable_cores
-from .message import Message
 from .plan import Plan
 from .tokenizer import Tokenizer
-from .versions import OpenedVersion, VersionStore
+from .version_record import OpenedVersion
+from .versions import VersionStore
 from .workspace import Workspace
 
 
@@ -117,11 +117,12 @@ class Session:
         self.notices(opened.notices)
         return opened
 
-    def prompt(self, messages: Sequence[Message]) -> list[int]:
-        """Token ids of a conversation that the assistant answers next, under the scenario's system prompt."""
-        system = self.scenario.system_prompt or None
-        return self.chat.encode(self.tokenizer, messages, default_system=system, add_generation_prompt=True).token_ids.tolist()
+    @cached_property
+    def engines(self) -> EngineSource:
+        """Opens weights with this machine's kernels and the session's threads."""
+        return EngineSource(self.plan, self.bundle.kernel_library(read_machine_cpu()), self.threads)
 
-    def engine(self, weights: GgufFile, adapter: AdapterTensors | None = None) -> Engine:
-        """These weights, ready to compute with the session's threads; with the adapter mounted beside them when there is one."""
-        return Engine(self.plan, self.bundle.kernel_library(read_machine_cpu()), weights, self.threads, adapter)
+    @cached_property
+    def dialogue(self) -> Dialogue:
+        """Talks to any version in the scenario's way."""
+        return Dialogue(self.tokenizer, self.chat, self.scenario.system_prompt, self.scenario.decode_tokens)

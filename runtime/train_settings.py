@@ -42,7 +42,7 @@ class TrainSettings:
 
 
 @dataclass(frozen=True)
-class Course:
+class TrainingSchedule:
     """The whole run: how many steps, and what each of them does."""
 
     settings: TrainSettings
@@ -50,7 +50,7 @@ class Course:
     steps: int
 
     @classmethod
-    def of(cls, settings: TrainSettings, samples: int, steps: int | None) -> "Course":
+    def of(cls, settings: TrainSettings, samples: int, steps: int | None) -> "TrainingSchedule":
         """steps: the user's own number of optimizer steps; None: all epochs."""
         return cls(settings, samples, steps or settings.epochs * math.ceil(samples / settings.batch_samples))
 

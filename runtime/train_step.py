@@ -15,8 +15,8 @@ import numpy as np
 
 from .engine import Engine
 from .errors import MftError
-from .kernel_library import Program
-from .packing import NO_TARGET, PackedBatch
+from .head import score_rows
+from .packing import PackedBatch
 from .plan import parse_bucket
 from .step_memory import Arena, adapter_tensors, layer_elements, training_tensors
 
@@ -131,28 +131,6 @@ class TrainStep:
             if not np.isfinite(hidden).all():
                 return "the embedding is not finite" if index == 0 else f"the first bad values left block {index - 1}"
         return "all block outputs are finite, so it arose in the head or on the way back"
-
-
-def score_rows(program: Program, arena: Arena, hidden: np.ndarray, targets: np.ndarray, d_hidden: np.ndarray | None = None) -> np.ndarray:
-    """Send the rows that have a target through the head, a chunk at a time; returns their losses in nats, in order.
-
-    hidden [M,D] · targets [M]; d_hidden [M,D] receives the gradient of these rows  →  [labels] f32
-    """
-    chunk = len(arena["targets"])
-    rows = np.flatnonzero(targets != NO_TARGET)
-    losses = np.empty(len(rows), np.float32)
-    for at in range(0, len(rows), chunk):
-        part = rows[at : at + chunk]
-        n = len(part)
-        arena["head_x"][:n] = hidden[part]
-        arena["head_x"][n:] = 0
-        arena["targets"][:n] = targets[part]
-        arena["targets"][n:] = NO_TARGET
-        program.run()
-        losses[at : at + n] = arena["loss"][:n]
-        if d_hidden is not None:
-            d_hidden[part] = arena["head_dx"][:n]
-    return losses
 
 
 def _total(losses: np.ndarray) -> float:

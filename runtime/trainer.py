@@ -1,6 +1,6 @@
-"""Run the optimizer steps of a course, with checkpoints, pausing and resuming.
+"""Run the optimizer steps of a schedule, with checkpoints, pausing and resuming.
 
-In:  an Engine, the samples, a Course, the run's folder.
+In:  an Engine, the samples, a TrainingSchedule, the run's folder.
 Out: TrainResult; the adapter's parameters in the trainer's state.
 A step depends on nothing but its number and the state before it, so a resumed run equals an uninterrupted one bit for bit.
 """
@@ -20,7 +20,7 @@ from .adapter import initialise
 from .engine import Engine
 from .errors import MftError, Paused, UserError
 from .packing import Tokens, label_count, pack
-from .train_settings import Course
+from .train_settings import TrainingSchedule
 from .train_step import TrainStep
 
 STATE_VECTORS = ("parameters", "first_moment", "second_moment")
@@ -54,10 +54,10 @@ class RunRecord:
 class Trainer:
     """One run over one bucket."""
 
-    def __init__(self, engine: Engine, bucket: str, samples: Sequence[Tokens], course: Course, folder: Path, identity: Mapping[str, Any]) -> None:
+    def __init__(self, engine: Engine, bucket: str, samples: Sequence[Tokens], schedule: TrainingSchedule, folder: Path, identity: Mapping[str, Any]) -> None:
         """identity: what must be the same for a checkpoint to belong to this run (data, base, recipe, seed, steps)."""
         self.step_runner = TrainStep(engine, bucket)
-        self.samples, self.course, self.folder = samples, course, folder
+        self.samples, self.schedule, self.folder = samples, schedule, folder
         self.identity = dict(identity)
         self.record = RunRecord()
 
@@ -69,7 +69,7 @@ class Trainer:
     def begin(self) -> None:
         """Start values, and no checkpoint of an older run."""
         checkpoint.discard(self.folder)
-        initialise(self.step_runner.engine.plan.adapter, self.parameters, self.course.settings.seed)
+        initialise(self.step_runner.engine.plan.adapter, self.parameters, self.schedule.settings.seed)
 
     def resume(self) -> tuple[str, ...]:
         """Go on from the newest intact checkpoint; returns what to tell the user. UserError when there is none for this run."""
@@ -92,31 +92,31 @@ class Trainer:
         checkpoint.save(self.folder, state, {"identity": self.identity, "record": asdict(self.record)})
 
     def run(self, report: Callable[[StepReport], None], wants_pause: Callable[[], bool]) -> RunRecord:
-        """Finish the course. Paused, after a checkpoint, when wants_pause() says so between two micro-steps."""
+        """Finish the schedule. Paused, after a checkpoint, when wants_pause() says so between two micro-steps."""
         begun, first = time.monotonic(), self.record
         tokens_before, seconds_before = first.tokens, first.seconds
-        while self.record.step < self.course.steps:
+        while self.record.step < self.schedule.steps:
             try:
                 loss, norm, tokens = self._step(self.record.step + 1, wants_pause)
             except _Interrupted:
                 self.save()
                 raise Paused(
-                    f"paused after step {self.record.step} of {self.course.steps}; go on with the same command and --resume"
+                    f"paused after step {self.record.step} of {self.schedule.steps}; go on with the same command and --resume"
                 ) from None
             r = self.record
             elapsed = time.monotonic() - begun
             self.record = RunRecord(r.step + 1, loss if r.step == 0 else r.loss_first, loss, r.tokens + tokens, seconds_before + elapsed)
             rate = (self.record.tokens - tokens_before) / max(elapsed, 1e-9)
-            left = (self.course.steps - self.record.step) * elapsed / (self.record.step - first.step)
-            report(StepReport(self.record.step, self.course.steps, loss, norm, rate, left))
-            if self.record.step % self.course.settings.checkpoint_every_steps == 0 or self.record.step == self.course.steps:
+            left = (self.schedule.steps - self.record.step) * elapsed / (self.record.step - first.step)
+            report(StepReport(self.record.step, self.schedule.steps, loss, norm, rate, left))
+            if self.record.step % self.schedule.settings.checkpoint_every_steps == 0 or self.record.step == self.schedule.steps:
                 self.save()
         return self.record
 
     def _step(self, step: int, wants_pause: Callable[[], bool]) -> tuple[float, float, int]:
         """One optimizer step: (mean loss, gradient norm, tokens)."""
         runner = self.step_runner
-        chosen = [self.samples[i] for i in self.course.batch(step)]
+        chosen = [self.samples[i] for i in self.schedule.batch(step)]
         labels = sum(label_count(sample) for sample in chosen)
         total, tokens = 0.0, 0
         runner.state["gradient"][:] = 0
@@ -128,7 +128,7 @@ class Trainer:
         loss = total / labels
         if not np.isfinite(loss):
             raise MftError(f"step {step}: the loss is {loss}; {runner.first_bad_layer()}; the last checkpoint is kept, try a smaller learning rate")
-        norm = runner.update(self.course.learning_rate(step), step, self.course.settings.optimizer)
+        norm = runner.update(self.schedule.learning_rate(step), step, self.schedule.settings.optimizer)
         return loss, norm, tokens
 
 

@@ -7,19 +7,20 @@ The merged file itself is measured, not the adapter, because a merge can lose wh
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from . import ability
 from .decode import Decoder
+from .dialogue import Dialogue
+from .engine import Engine, EngineSource
 from .evaluation import Answer, EvalCase, answer_cases, entity_recall
 from .forward import ForwardSet
-from .message import Message
 from .packing import Tokens
-from .session import Session
-from .versions import OpenedVersion
+from .version_record import OpenedVersion
 
 MERGE_TOLERANCE = 0.01
 """relative rise of the held-out loss from mounted adapter to merged file that counts as nothing lost"""
@@ -75,30 +76,68 @@ class Judgement:
 
 
 @dataclass(frozen=True)
-class Yardstick:
+class TestSet:
     """What both models are measured on."""
+
+    __test__ = False  # the name is no invitation to pytest
 
     heldout: Sequence[Tokens]
     cases: tuple[EvalCase, ...]
     probes: tuple[ability.Probe, ...]
 
 
-def measure(session: Session, model: OpenedVersion, yardstick: Yardstick, progress: Callable[[str], None]) -> Scores:
-    """Scores of one model; it is loaded for this and closed again."""
-    with session.engine(model.model, model.adapter) as engine:
-        forwards = ForwardSet(engine)
-        loss = mean_loss(forwards, yardstick.heldout) if yardstick.heldout else None
-        if loss is not None:
-            progress(f"held-out loss {loss:.4f}")
-        probes = tuple(ability.score(forwards, session.tokenizer, session.chat, yardstick.probes)) if yardstick.probes else ()
-        decoder = Decoder(engine, forwards)
+class Measurement:
+    """One open model, measured part by part: whoever needs only the loss does not wait for the answers."""
 
-        def say(messages: Sequence[Message]) -> str:
-            ids = decoder.generate(session.prompt(messages), session.scenario.decode_tokens, session.chat.stop_token_ids)
-            return session.tokenizer.decode(list(ids), skip_special=True).strip()
+    def __init__(self, engine: Engine, dialogue: Dialogue, tests: TestSet, say: Callable[[str], None]) -> None:
+        self._engine, self._dialogue, self._tests, self._say = engine, dialogue, tests, say
+        self._forwards = ForwardSet(engine)
 
-        answers = answer_cases(yardstick.cases, say)
-    return Scores(loss, answers, probes)
+    def heldout_loss(self) -> float | None:
+        """None without held-out conversations."""
+        if not self._tests.heldout:
+            return None
+        loss = mean_loss(self._forwards, self._tests.heldout)
+        self._say(f"held-out loss {loss:.4f}")
+        return loss
+
+    def answers(self) -> tuple[Answer, ...]:
+        if not self._tests.cases:
+            return ()
+        decoder = Decoder(self._engine, self._forwards)
+        return answer_cases(self._tests.cases, lambda messages: self._dialogue.answer(decoder, messages))
+
+    def ability(self) -> tuple[float, ...]:
+        if not self._tests.probes:
+            return ()
+        return tuple(ability.score(self._forwards, self._dialogue.tokenizer, self._dialogue.chat, self._tests.probes))
+
+    def scores(self) -> Scores:
+        """All parts."""
+        return Scores(self.heldout_loss(), self.answers(), self.ability())
+
+
+@dataclass(frozen=True)
+class Examiner:
+    """Measures models on one test set, each opened once."""
+
+    engines: EngineSource
+    dialogue: Dialogue
+    tests: TestSet
+    say: Callable[[str], None]
+    """hears of progress"""
+
+    @contextlib.contextmanager
+    def opened(self, model: OpenedVersion) -> Iterator[Measurement]:
+        """Only one may be open at a time."""
+        with self.engines.open(model.model, model.adapter) as engine:
+            yield Measurement(engine, self.dialogue, self.tests, self.say)
+
+    def scores(self, model: OpenedVersion) -> Scores:
+        """All of one model's scores."""
+        self.say(f"measuring {model.id}")
+        with self.opened(model) as measurement:
+            return measurement.scores()
 
 
 def mean_loss(forwards: ForwardSet, samples: Sequence[Tokens]) -> float:

@@ -21,6 +21,8 @@ RESERVED_KEY = "mft.reserved"
 RESERVED_BYTES = 2048
 """what the compiler sets aside in a base: a version block takes about 1,100"""
 NO_PAYLOAD = "0" * 64
+IMPORTED = "imported"
+"""stands where a version has the fingerprint of its training data"""
 _TYPE_NAMES = {"str": "str", "int": "u32", "float": "f64"}
 
 

@@ -1,6 +1,6 @@
 """The version store: every merged model, where it came from, and which one is current.
 
-In:  a base, a trained adapter and what is known of the run.
+In:  a staged version (staged_version.py), verdicts.
 Out: versions/<id>/ with model.gguf, adapter.bin, adapter.json and version.json; versions/current names the one in use.
 "base" is always a valid current version: the bundle's own model. A version appears by one rename and `current` changes
 by another, so a kill leaves the old state or the new one. Pruning removes weights and keeps the record, so a lineage
@@ -9,103 +9,21 @@ never breaks. Whoever changes the store holds the workspace's lock; readers need
 
 from __future__ import annotations
 
-import re
-from dataclasses import asdict, dataclass, replace
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Callable, Literal, Mapping, get_args
+from typing import Any
 
 from .adapter_tensors import DESCRIPTION_NAME, MATRIX_NAME, AdapterTensors
-from .durable import (
-    TEMPORARY_SUFFIX, make_directory, publish_directory, read_sealed_json, remove, sha256_of_file, write_sealed_json,
-)
+from .durable import TEMPORARY_SUFFIX, make_directory, read_sealed_json, remove, sha256_of_file, write_sealed_json
 from .errors import UserError
 from .gguf_file import GgufFile
-from .merge import MergeReport, merge_version
+from .staged_version import StagedVersion
 from .version_block import VersionBlock
+from .version_record import BASE, MODEL_NAME, RECORD_NAME, VERSION_ID, Listing, OpenedVersion, State, Switch, Version, version_number
 
-BASE = "base"
-MODEL_NAME, RECORD_NAME, CURRENT_NAME = "model.gguf", "version.json", "current"
-_ID = re.compile(r"v(\d{4,})")
-Merge = Callable[[GgufFile, AdapterTensors, VersionBlock, Path], MergeReport]
-Verdict = Literal["unverified", "promote", "warn", "keep"]
-"""keep: the version before it stays in use"""
-
-
-@dataclass(frozen=True)
-class Version:
-    """One version's record."""
-
-    id: str
-    parent: str
-    created_utc: str
-    model_bytes: int
-    """of its own weights; of the adapter when it is mounted"""
-    model_sha256: str
-    """of the file with the weights"""
-    adapter_digest: str
-    data_fingerprint: str
-    steps: int
-    recipe: Mapping[str, Any]
-    verdict: Verdict = "unverified"
-    reasons: tuple[str, ...] = ()
-    scores: Mapping[str, float] | None = None
-    """what verification measured, by name"""
-    mounted_on: str = ""
-    """the version whose weights the adapter is computed beside; empty when it was merged into weights of its own"""
-
-    def __post_init__(self) -> None:
-        if self.verdict not in get_args(Verdict):
-            raise ValueError(f"verdict {self.verdict!r} is not one of {', '.join(get_args(Verdict))}")
-        object.__setattr__(self, "reasons", tuple(self.reasons))
-
-
-@dataclass(frozen=True)
-class Listing:
-    """The store as it is now."""
-
-    current: str
-    versions: tuple[Version, ...]
-    """oldest first"""
-    pruned: frozenset[str]
-    """ids whose weights were removed"""
-    notices: tuple[str, ...]
-    """what is damaged, in sentences"""
-
-    def as_json(self) -> dict[str, Any]:
-        return {"current": self.current, "notices": list(self.notices), "versions": [
-            {"id": version.id, "parent": version.parent, "created": version.created_utc, "bytes": version.model_bytes,
-             "verdict": version.verdict, "reasons": list(version.reasons), "scores": dict(version.scores or {}), "steps": version.steps,
-             "data_fingerprint": version.data_fingerprint, "mounted_on": version.mounted_on, "pruned": version.id in self.pruned} for version in self.versions]}
-
-
-@dataclass(frozen=True)
-class OpenedVersion:
-    """A version whose checksum was verified just now; the base's is the bundle's business."""
-
-    id: str
-    model: GgufFile
-    notices: tuple[str, ...]
-    """why it is not the one that was current, in sentences; show them"""
-    adapter: AdapterTensors | None = None
-    """to be mounted beside the weights"""
-
-
-@dataclass(frozen=True)
-class Switch:
-    """What a rollback did."""
-
-    before: str
-    after: str
-    notices: tuple[str, ...]
-
-
-def _version(block: VersionBlock, model_bytes: int, model_sha256: str, adapter_digest: str, recipe: Mapping[str, Any]) -> Version:
-    return Version(block.id, block.parent, block.created_utc, model_bytes, model_sha256, adapter_digest, block.data_fingerprint, block.steps, dict(recipe))
-
-
-def _number(version_id: str) -> int:
-    match = _ID.fullmatch(version_id)
-    return int(match[1]) if match else 0
+CURRENT_NAME = "current"
 
 
 class VersionStore:
@@ -130,13 +48,13 @@ class VersionStore:
         except UserError:
             return ""
         # Always an older one, so that no damaged record leads in a circle.
-        return mounted_on if mounted_on == BASE or _number(mounted_on) < _number(version_id) else ""
+        return mounted_on if mounted_on == BASE or version_number(mounted_on) < version_number(version_id) else ""
 
     def ids(self) -> list[str]:
         """Every version ever made, oldest first, pruned and damaged ones included."""
         if not self.directory.is_dir():
             return []
-        found = [path.name for path in self.directory.iterdir() if _ID.fullmatch(path.name) and path.is_dir()]
+        found = [path.name for path in self.directory.iterdir() if VERSION_ID.fullmatch(path.name) and path.is_dir()]
         return sorted(found, key=lambda name: int(name[1:]))
 
     def next_id(self) -> str:
@@ -219,8 +137,9 @@ class VersionStore:
         return ""
 
     def _opened(self, version_id: str, notices: tuple[str, ...]) -> OpenedVersion:
-        adapter = AdapterTensors.load(self.directory / version_id) if self._mounted_on(version_id) else None
-        return OpenedVersion(version_id, GgufFile.open(self.model_path(version_id)), notices, adapter)
+        mounted_on = self._mounted_on(version_id)
+        adapter = AdapterTensors.load(self.directory / version_id) if mounted_on else None
+        return OpenedVersion(version_id, GgufFile.open(self.model_path(version_id)), notices, adapter, mounted_on)
 
     def _require_known(self, version_id: str) -> None:
         if version_id != BASE and version_id not in self.ids():
@@ -246,44 +165,20 @@ class VersionStore:
 
     # --- changing: the caller holds the workspace's lock ---------------------------------------------------------------
 
-    def add(self, base: GgufFile, adapter: AdapterTensors, block: VersionBlock, recipe: Mapping[str, Any],
-            merge: Merge = merge_version) -> tuple[Version, MergeReport]:
-        """Merge into a new, not yet verified version; its id is set here, whatever the block says. What `merge` raises leaves nothing behind."""
+    @contextlib.contextmanager
+    def staged(self, block: VersionBlock, adapter: AdapterTensors, recipe: Mapping[str, Any]) -> Iterator[StagedVersion]:
+        """A version to be filled and published; its id is set here, whatever the block says. Without publish() nothing is left behind."""
         block = replace(block, id=self.next_id())
-        reports: list[MergeReport] = []
-
-        def fill(staged: Path) -> Version:
-            reports.append(merge(base, adapter, block, staged / MODEL_NAME))
-            return _version(block, reports[0].size_bytes, reports[0].sha256, reports[0].adapter_digest, recipe)
-
-        return self._publish(block.id, adapter, fill), reports[0]
-
-    def mount(self, on: str, adapter: AdapterTensors, block: VersionBlock, recipe: Mapping[str, Any]) -> Version:
-        """A new, not yet verified version that is this adapter beside the weights of `on`, which stay as they are."""
-        on = self._mounted_on(on) or on
-        model_sha256 = sha256_of_file(self.model_path(on))
-        block = replace(block, id=self.next_id())
-
-        def fill(staged: Path) -> Version:
-            return replace(_version(block, adapter.n_bytes, model_sha256, adapter.digest(), recipe), mounted_on=on)
-
-        return self._publish(block.id, adapter, fill)
-
-    def _publish(self, version_id: str, adapter: AdapterTensors, fill: Callable[[Path], Version]) -> Version:
-        """Let a version appear by one rename; `fill` writes what it has besides its adapter and gives its record."""
         make_directory(self.directory)
-        staged = self.directory / f".{version_id}{TEMPORARY_SUFFIX}"
-        remove(staged)
-        make_directory(staged)
+        place = self.directory / f".{block.id}{TEMPORARY_SUFFIX}"
+        remove(place)
+        make_directory(place)
+        new = StagedVersion(place, block, adapter, recipe)
         try:
-            version = fill(staged)
-            adapter.save(staged)
-            write_sealed_json(staged / RECORD_NAME, asdict(version))
-            publish_directory(staged, self.directory / version_id)
-        except BaseException:
-            self._drop_staged(staged)
-            raise
-        return version
+            yield new
+        finally:
+            if not new.published:
+                self._drop_staged(place)
 
     def _drop_staged(self, staged: Path) -> None:
         try:
@@ -291,7 +186,7 @@ class VersionStore:
         except UserError:
             return  # the first error is the one to report; the next command that takes the lock removes the rest
 
-    def judge(self, version_id: str, verdict: Verdict, reasons: tuple[str, ...], scores: Mapping[str, float]) -> Version:
+    def judge(self, version_id: str, verdict: State, reasons: tuple[str, ...], scores: Mapping[str, float]) -> Version:
         """Record what verification found."""
         version = replace(self.record(version_id), verdict=verdict, reasons=reasons, scores=dict(scores))
         write_sealed_json(self.directory / version_id / RECORD_NAME, asdict(version))

@@ -69,6 +69,11 @@ class Workspace:
             raise UserError("--workspace", f"{self.path} is not a directory", remedy="name a directory or a path that does not exist yet")
         self._check_marker()
 
+    @property
+    def tune_dir(self) -> Path:
+        """Where `tune` keeps its checkpoints."""
+        return self.runs_dir / "tune"
+
     def exists(self) -> bool:
         return (self.path / MARKER_NAME).is_file()
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from ..decode import Decoder, Pick, greedy, sampler
+from ..dialogue import Dialogue
 from ..errors import UserError
 from ..message import Message
 from ..session import Session
@@ -31,8 +32,8 @@ def run(session: Session, options: argparse.Namespace) -> int:
     if options.json and options.prompt is None:
         raise UserError("--json", "needs --prompt", remedy="chat --json --prompt TEXT")
     opened = session.open_version(options.version)
-    with session.engine(opened.model, opened.adapter) as engine:
-        talk = _Talk(session, Decoder(engine), options.max_tokens or session.scenario.decode_tokens, _pick(options))
+    with session.engines.open(opened.model, opened.adapter) as engine:
+        talk = _Talk(session.dialogue, Decoder(engine), options.max_tokens or session.dialogue.decode_tokens, _pick(options))
         if options.prompt is None:
             return _converse(session, talk, opened.id)
         return _ask_once(session, talk, opened.id, options.prompt)
@@ -45,17 +46,17 @@ def _pick(options: argparse.Namespace) -> Pick:
 class _Talk:
     """Turns a conversation into the next answer, piece by piece."""
 
-    def __init__(self, session: Session, decoder: Decoder, max_new: int, pick: Pick) -> None:
-        self.session, self.decoder, self.max_new, self.pick = session, decoder, max_new, pick
+    def __init__(self, dialogue: Dialogue, decoder: Decoder, max_new: int, pick: Pick) -> None:
+        self.dialogue, self.decoder, self.max_new, self.pick = dialogue, decoder, max_new, pick
         self.tokens, self.seconds = 0, 0.0
 
     def answer(self, messages: Sequence[Message]) -> Iterator[str]:
         """Pieces of text, as they come."""
-        yield from self.session.tokenizer.decode_stream(self._counted(self.session.prompt(messages)))
+        yield from self.dialogue.tokenizer.decode_stream(self._counted(self.dialogue.prompt(messages)))
 
     def _counted(self, prompt: Sequence[int]) -> Iterator[int]:
         self.tokens, begun = 0, time.monotonic()
-        for token in self.decoder.generate(prompt, self.max_new, self.session.chat.stop_token_ids, self.pick):
+        for token in self.decoder.generate(prompt, self.max_new, self.dialogue.chat.stop_token_ids, self.pick):
             self.tokens += 1
             yield token
         self.seconds = time.monotonic() - begun

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 
 from .. import checkpoint
+from ..data.old_caches import caches_in
 from ..memory import available_bytes
 from ..session import Session
-from ..tune import RUN_FOLDER
 
 SUMMARY = "show the current version, a running or interrupted run, caches and memory"
 
@@ -19,7 +19,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(session: Session, options: argparse.Namespace) -> int:
     listing = session.versions.listing()
     session.notices(listing.notices)
-    found = checkpoint.load_newest(session.workspace.runs_dir / RUN_FOLDER)
+    found = checkpoint.load_newest(session.workspace.tune_dir)
     interrupted = None
     if found is not None:
         interrupted = {"step": found.meta["record"]["step"], "steps": found.meta["identity"]["steps"], "data": found.meta["identity"]["data"]}
@@ -29,7 +29,7 @@ def run(session: Session, options: argparse.Namespace) -> int:
         "bundle": session.bundle.bundle_id, "model": session.bundle.recipe["model"]["name"], "scenario": session.scenario.name,
         "workspace": str(session.workspace.path), "current": listing.current, "versions": len(listing.versions), "interrupted": interrupted,
         "running": None if owner is None else {"command": owner.command, "pid": owner.pid, "since": owner.since_utc},
-        "caches": sorted(path.name for path in session.workspace.cache_dir.glob("*.mftcache")), "threads": session.threads,
+        "caches": sorted(path.name for path in caches_in(session.workspace.cache_dir)), "threads": session.threads,
         "plan_bytes": session.plan.peak_bytes, "available_bytes": free,
     }  # fmt: skip
     session.result(document, _page(document))

@@ -10,7 +10,7 @@ from ..errors import NotPromoted, UserError
 from ..ingest_run import add_data_arguments, run_ingest
 from ..session import Session
 from ..tune import TuneRequest, TuneResult, tune
-from ..versions import BASE
+from ..version_record import BASE
 
 SUMMARY = "train on your data, merge the result into a new version, verify and promote it"
 
@@ -42,7 +42,7 @@ def run(session: Session, options: argparse.Namespace) -> int:
 
 
 def _page(result: TuneResult) -> str:
-    record, judgement = result.record, result.judgement
+    record, judgement = result.trained.record, result.judgement
     state = "promoted: it is current now" if result.promoted else "not promoted: the version before stays current"
     return "\n".join([
         f"{result.version.id} {state} ({judgement.verdict})",

@@ -7,9 +7,9 @@ import argparse
 from ..errors import NotPromoted, UserError
 from ..evaluation import Answer
 from ..session import Session
-from ..tune import heldout_of, yardstick_of
-from ..verification import Judgement, judge, measure
-from ..versions import BASE
+from ..verification import Examiner, Judgement, judge
+from ..version_record import BASE
+from ..version_tests import heldout_of, gather_tests
 
 SUMMARY = "measure a version against the one it was made from"
 
@@ -24,11 +24,11 @@ def run(session: Session, options: argparse.Namespace) -> int:
         raise UserError("verify", "the base has no parent to be compared with", remedy="tune first, or name a version with --version")
     record = session.versions.record(opened.id)
     parent = session.open_version(record.parent)
-    yardstick = yardstick_of(session, heldout_of(session, record.data_fingerprint))
-    session.say(f"measuring {parent.id}")
-    before = measure(session, parent, yardstick, session.say)
-    session.say(f"measuring {opened.id}")
-    judgement = judge(before, measure(session, opened, yardstick, session.say), None)
+    heldout = heldout_of(session.workspace.cache_dir, record.data_fingerprint)
+    tests, notices = gather_tests(session.bundle, session.dialogue, session.plan.model.context_tokens, heldout)
+    session.notices(notices)
+    examiner = Examiner(session.engines, session.dialogue, tests, session.say)
+    judgement = judge(examiner.scores(parent), examiner.scores(opened), None)
     document = {
         "version": opened.id, "parent": parent.id, "verdict": judgement.verdict, "reasons": list(judgement.reasons),
         "before": judgement.before.as_json(), "after": judgement.after.as_json(),

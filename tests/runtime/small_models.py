@@ -36,9 +36,19 @@ def make_block(parent: str, steps: int = 10) -> VersionBlock:
 
 def add_version(store, parent: str, seed: int, verdict: str | None = "promote") -> str:
     """Merge, judge and promote a version trained from `parent`."""
-    version, _ = store.add(GgufFile.open(store.model_path(parent)), make_small_adapter(seed), make_block(parent), {"train": {"seed": seed}})
+    with store.staged(make_block(parent), make_small_adapter(seed), {"train": {"seed": seed}}) as new:
+        new.merge(GgufFile.open(store.model_path(parent)))
+        new.publish()
     if verdict:
-        store.judge(version.id, verdict, ("recall rose",), {"recall": 0.6})
+        store.judge(new.id, verdict, ("recall rose",), {"recall": 0.6})
         if verdict != "keep":
-            store.promote(version.id)
-    return version.id
+            store.promote(new.id)
+    return new.id
+
+
+def mount_version(store, on: str, seed: int) -> str:
+    """A version that is an adapter beside the weights of `on`, not judged."""
+    with store.staged(make_block(on), make_small_adapter(seed), {}) as new:
+        new.mount(store.open(on))
+        new.publish()
+    return new.id

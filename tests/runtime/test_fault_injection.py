@@ -15,7 +15,7 @@ from typing import Callable
 
 import numpy as np
 import pytest
-from small_models import add_version, make_base_model, make_block, make_small_adapter
+from small_models import add_version, make_base_model, mount_version
 
 from mobilefinetuner.runtime import checkpoint, durable
 from mobilefinetuner.runtime.audit import AuditLog
@@ -100,7 +100,7 @@ def merge_judge_and_promote(store: Store) -> None:
 
 def mount(store: Store) -> None:
     if "v0003" not in store.versions.ids():
-        store.versions.mount("v0002", make_small_adapter(3), make_block("v0002"), {})
+        mount_version(store.versions, "v0002", 3)
     if store.versions.record("v0003").verdict == "unverified":
         store.versions.judge("v0003", "promote", ("better",), {"recall": 0.5})
     if store.versions.current_id() != "v0003":

@@ -1,7 +1,8 @@
-"""Which way of merging is taken: the smallest file that keeps what was learned, and mounted when there is none."""
+"""Which merge target is taken: the smallest file that keeps what was learned, and mounted when there is none."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,10 @@ import pytest
 from small_models import ADAPTED, SHAPE, make_base_model, make_block, make_small_adapter
 
 from mobilefinetuner.runtime.adapter_tensors import AdapterTensors
-from mobilefinetuner.runtime.merge_policies import Way, make_version, merge_ways
+from mobilefinetuner.runtime.merge import MergeReport
+from mobilefinetuner.runtime.merge_policies import MergeTarget, forced_target, merge_or_mount, merge_targets
 from mobilefinetuner.runtime.verification import Scores, compare_merge
+from mobilefinetuner.runtime.version_record import OpenedVersion, Version
 from mobilefinetuner.runtime.versions import VersionStore
 
 LADDER = ("exact, Q4_1", "exact, Q5_1", "exact, Q8_0")
@@ -28,60 +31,77 @@ def lora() -> AdapterTensors:
     return AdapterTensors("lora", 0.5, {ADAPTED: (a, b)})
 
 
-def made(store: VersionStore, policy: str, adapter: AdapterTensors, kept: tuple[str, ...], can_measure: bool = True):
-    """(Made, the ways that were measured) when only the ways in `kept` keep what was learned."""
+@dataclass(frozen=True)
+class Made:
+    """What merge_or_mount left, and what it tried."""
+
+    opened: OpenedVersion
+    record: Version
+    report: MergeReport | None
+    measured: tuple[tuple[str, int, str], ...]
+    """target, file size, type of the adapted tensor"""
+
+    @property
+    def tried(self) -> list[str]:
+        return [target for target, _, _ in self.measured]
+
+
+def made(store: VersionStore, policy: str, adapter: AdapterTensors, kept: tuple[str, ...], can_measure: bool = True) -> Made:
+    """When only the targets in `kept` keep what was learned."""
     on, measured = store.open("base"), []
+    targets = merge_targets(policy, on.model, adapter, can_measure)
 
-    def keeps(model, way: Way) -> bool:
-        measured.append((str(way), model.size_bytes, model.tensors[ADAPTED].type_name))
-        return str(way) in kept
+    def accepts(model, target: MergeTarget) -> bool:
+        measured.append((str(target), model.size_bytes, model.tensors[ADAPTED].type_name))
+        return str(target) in kept or target == forced_target(policy, targets)
 
-    ways = merge_ways(policy, on.model, adapter, can_measure)
-    return make_version(store, policy, ways, keeps, on, adapter, make_block("base"), {}), measured
+    with store.staged(make_block("base"), adapter, {}) as new:
+        report = merge_or_mount(new, on, targets, accepts)
+        record = new.publish()
+    return Made(store.open(new.id), record, report, tuple(measured))
 
 
 @pytest.mark.parametrize("first", range(3), ids=LADDER)
 def test_a_lora_is_lifted_to_the_smallest_type_that_keeps_it(store, lora, first):
-    version, measured = made(store, "auto", lora, LADDER[first:])
-    assert version.way == LADDER[first] and [way for way, _, _ in measured] == list(LADDER[: first + 1])
-    sizes = [size for _, size, _ in measured]
+    new = made(store, "auto", lora, LADDER[first:])
+    assert new.tried == list(LADDER[: first + 1])
+    sizes = [size for _, size, _ in new.measured]
     assert sizes == sorted(sizes)
-    assert version.opened.model.tensors[ADAPTED].type_name == LADDER[first][-4:] == measured[-1][2]
+    assert new.opened.model.tensors[ADAPTED].type_name == LADDER[first][-4:] == new.measured[-1][2]
     assert store.ids() == ["v0001"] and not list(store.directory.glob(".*"))
 
 
 @pytest.mark.parametrize("kind", ["grouped", "lora"])
 def test_what_no_file_keeps_is_mounted(store, lora, kind):
-    version, measured = made(store, "auto", lora if kind == "lora" else make_small_adapter(1), ())
-    assert (version.way, version.report, version.version.mounted_on) == ("mount", None, "base")
-    assert len(measured) == (3 if kind == "lora" else 1)
+    new = made(store, "auto", lora if kind == "lora" else make_small_adapter(1), ())
+    assert (new.report, new.record.mounted_on) == (None, "base")
+    assert len(new.measured) == (3 if kind == "lora" else 1)
     assert store.ids() == ["v0001"] and not (store.directory / "v0001" / "model.gguf").exists() and not list(store.directory.glob(".*"))
 
 
 @pytest.mark.parametrize("policy", ["exact", "fold"])
 def test_a_policy_that_asks_for_a_file_gets_one_even_if_the_verdict_will_be_against_it(store, lora, policy):
-    version, measured = made(store, policy, lora if policy == "exact" else make_small_adapter(1), ())
-    assert version.report is not None and version.way == measured[-1][0] == ("exact, Q8_0" if policy == "exact" else "fold")
+    new = made(store, policy, lora if policy == "exact" else make_small_adapter(1), ())
+    assert new.report is not None and new.tried[-1] == ("exact, Q8_0" if policy == "exact" else "fold")
 
 
 def test_a_grouped_adapter_is_folded_at_once(store):
-    version, measured = made(store, "auto", make_small_adapter(1), ("fold",))
-    assert version.way == "fold" and len(measured) == 1 and version.report.size_bytes == store.base_model.stat().st_size
+    new = made(store, "auto", make_small_adapter(1), ("fold",))
+    assert new.tried == ["fold"] and new.report.size_bytes == store.base_model.stat().st_size
 
 
 def test_nothing_is_measured_for_a_policy_that_mounts(store):
-    version, measured = made(store, "mount", make_small_adapter(1), ("fold",))
-    assert version.way == "mount" and not measured
+    new = made(store, "mount", make_small_adapter(1), ("fold",))
+    assert new.report is None and not new.measured
 
 
 def test_with_nothing_held_back_only_the_safest_type_is_tried(store, lora):
-    version, measured = made(store, "auto", lora, LADDER, can_measure=False)
-    assert version.way == "exact, Q8_0" and len(measured) == 1
+    assert made(store, "auto", lora, LADDER, can_measure=False).tried == ["exact, Q8_0"]
 
 
 def test_types_below_the_bases_own_are_not_tried_twice(store, lora):
-    first, _ = made(store, "exact", lora, ())
-    assert [way.lift_to for way in merge_ways("exact", first.opened.model, lora, True)] == ["Q8_0"]
+    first = made(store, "exact", lora, ())
+    assert [target.lift_to for target in merge_targets("exact", first.opened.model, lora, True)] == ["Q8_0"]
 
 
 @pytest.mark.parametrize(("merged", "kept"), [(1.009, True), (1.011, False), (0.5, True)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from small_models import add_version, make_base_model, make_block, make_small_adapter
+from small_models import add_version, make_base_model, make_small_adapter, mount_version
 
 from mobilefinetuner.runtime.errors import UserError
 from mobilefinetuner.runtime.versions import VersionStore
@@ -15,10 +15,10 @@ def store(tmp_path) -> VersionStore:
 
 
 def mounted(store: VersionStore, on: str, seed: int) -> str:
-    version = store.mount(on, make_small_adapter(seed), make_block(on), {})
-    store.judge(version.id, "promote", (), {})
-    store.promote(version.id)
-    return version.id
+    version_id = mount_version(store, on, seed)
+    store.judge(version_id, "promote", (), {})
+    store.promote(version_id)
+    return version_id
 
 
 def test_a_mounted_version_opens_with_the_weights_it_stands_on_and_its_adapter(store):

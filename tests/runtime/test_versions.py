@@ -6,7 +6,7 @@ import json
 import os
 
 import pytest
-from small_models import add_version, make_base_model
+from small_models import add_version, make_base_model, make_block, make_small_adapter
 
 from mobilefinetuner.runtime.adapter_tensors import AdapterTensors
 from mobilefinetuner.runtime.errors import UserError
@@ -158,7 +158,16 @@ def test_a_mapped_version_stays_readable_while_it_is_pruned(three):
 
 
 def test_a_failing_merge_leaves_no_trace(store):
-    with pytest.raises(UserError):
-        add_version(store, "base", 1) and store.add(store.open().model, AdapterTensors("grouped", 0.0, {}), None, {})
+    add_version(store, "base", 1)
+    with pytest.raises(UserError, match="changes nothing|scale"), store.staged(make_block("base"), AdapterTensors("grouped", 0.0, {}), {}) as new:
+        new.merge(store.open().model)
+    with store.staged(make_block("base"), make_small_adapter(2), {}):
+        pass
     names = sorted(path.name for path in store.directory.iterdir())
     assert names == ["current", "v0001"]
+
+
+def test_a_version_without_weights_cannot_be_published(store):
+    with pytest.raises(ValueError, match="neither weights"), store.staged(make_block("base"), make_small_adapter(2), {}) as new:
+        new.publish()
+    assert store.ids() == []
