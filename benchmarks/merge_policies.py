@@ -84,9 +84,9 @@ class Trial:
             yield replace(self.row("the base", self.base), adapter="none")
         yield self.row("mount", replace(self.base, adapter=self.adapter))
         for target in merge_targets("auto", self.base.model, self.adapter, can_measure=True):
-            path = self.folder / f"{target.policy}-{target.lift_to}.gguf"
+            path = self.folder / f"{target.policy}-{target.requantize_to}.gguf"
             if not path.exists():
-                merge_version(self.base.model, self.adapter, new_block(self.session.bundle, BASE, "", 0), path, target.lift_to)
+                merge_version(self.base.model, self.adapter, new_block(self.session.bundle, BASE, "", 0), path, target.requantize_to)
             yield self.row(str(target), OpenedVersion(str(target), GgufFile.open(path), ()))
         if self.kind == "lora" and importlib.util.find_spec("peft"):
             yield self._compact()

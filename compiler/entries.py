@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ..runtime.merge import LIFT_TYPES, lifted
+from ..runtime.merge import REQUANTIZED_TYPES, requantized_type
 from ..runtime.plan import PROJECTIONS, AdapterPlan, AdapterTensor, Argument, Entry, KernelCall, Operand, parse_bucket, signature_of, types_of
 from .autodiff import differentiate
 from .graph import (
@@ -59,10 +59,10 @@ def signatures_of(shape: ModelShape, adapter: AdapterSpec) -> tuple[str, ...]:
     """Weight types of the base's layers, and of what merging a classic LoRA makes of them: in every type that a merge tries, or in
     the largest alone where only an imported adapter can be one."""
     base = base_signatures(shape)
-    tried = LIFT_TYPES if adapter.kind == "lora" else LIFT_TYPES[-1:]
+    tried = REQUANTIZED_TYPES if adapter.kind == "lora" else REQUANTIZED_TYPES[-1:]
     merged = [
-        signature_of({name: lifted(kind, lift_to) if name in adapter.targets else kind for name, kind in types_of(s).items()})
-        for lift_to in tried for s in base
+        signature_of({name: requantized_type(kind, requantize_to) if name in adapter.targets else kind for name, kind in types_of(s).items()})
+        for requantize_to in tried for s in base
     ]  # fmt: skip
     return tuple(dict.fromkeys([*base, *merged]))
 
@@ -73,7 +73,7 @@ def build_entries(shape: ModelShape, adapter: AdapterSpec, sizes: Sizes, kernels
     entries = [lower(graph, kernels, embedding, bucket) for bucket, graph in _shared_graphs(shape, sizes)]
     for signature in signatures_of(shape, adapter):
         types = types_of(signature)
-        # A grouped adapter cannot be folded into lifted weights, so nothing trains on them.
+        # A grouped adapter cannot be folded into requantized weights, so nothing trains on them.
         is_trained = adapter.kind == "lora" or signature in base_signatures(shape)
         for bucket, graph in _block_graphs(shape, adapter, sizes, is_trained):
             entries.append(lower(graph, kernels, types, bucket, signature))

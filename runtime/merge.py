@@ -3,7 +3,7 @@
 In:  the base (or the version that was trained from), the adapter's matrices, the version block.
 Out: a new GGUF and a MergeReport.
 grouped: ΔW is constant inside a block of 32, so it is added to the block's fp16 minimum and no quantized value changes;
-the file keeps its size. lora: the tensor is dequantized, ΔW added in fp32, and the sum quantized to a type of LIFT_TYPES,
+the file keeps its size. lora: the tensor is dequantized, ΔW added in fp32, and the sum quantized to a type of REQUANTIZED_TYPES,
 whose rounding may erase what was learned: whoever calls measures. A few rows are in memory at a time.
 """
 
@@ -26,9 +26,9 @@ from .gguf_file import GgufFile, TensorSource, encode_header, gguf_size_bytes, t
 from .gguf_types import FILE_TYPE_CODES, FILE_TYPE_KEY, TENSOR_TYPES, Field
 from .version_block import VersionBlock, fields_with_block
 
-LIFT_TYPES = ("Q4_1", "Q5_1", "Q8_0")
+REQUANTIZED_TYPES = ("Q4_1", "Q5_1", "Q8_0")
 """what a classic LoRA's tensors can become, smallest first"""
-LIFT_CHUNK_BYTES = 1 << 18
+REQUANTIZE_CHUNK_BYTES = 1 << 18
 """of stored rows; dequantized, with the update and the sum, they take some forty times as much"""
 UNQUANTIZED_TYPES = ("F32", "F16")
 """adapted tensors of these types stay what they are"""
@@ -72,19 +72,19 @@ class _Tally:
 
 
 def merge_version(
-    base: GgufFile, adapter: AdapterTensors, block: VersionBlock, out: Path | str | os.PathLike[str], lift_to: str = LIFT_TYPES[-1]
+    base: GgufFile, adapter: AdapterTensors, block: VersionBlock, out: Path | str | os.PathLike[str], requantize_to: str = REQUANTIZED_TYPES[-1]
 ) -> MergeReport:
     """Write `out`; UserError when the adapter does not fit the base, changes nothing, or the storage refuses.
 
-    lift_to: the type of LIFT_TYPES that a lora adapter's tensors become where they are smaller.
+    requantize_to: the type of REQUANTIZED_TYPES that a lora adapter's tensors become where they are smaller.
     """
     check_adapter_fits(base, adapter)
     tally = _Tally()
-    tensors = [_merged_source(base, name, adapter, type_name, tally) for name, type_name in merged_types(base, adapter, lift_to).items()]
-    lifted = any(tensor.type_name != base.tensors[tensor.name].type_name for tensor in tensors)
+    tensors = [_merged_source(base, name, adapter, type_name, tally) for name, type_name in merged_types(base, adapter, requantize_to).items()]
+    requantized = any(tensor.type_name != base.tensors[tensor.name].type_name for tensor in tensors)
     block = replace(block, adapter_kind=adapter.kind, adapter_scale=adapter.scale, adapter_digest=adapter.digest(),
                     policy="fold" if adapter.kind == "grouped" else "exact")
-    changed = {FILE_TYPE_KEY: Field("u32", FILE_TYPE_CODES[lift_to])} if lifted and FILE_TYPE_KEY in base.fields else {}
+    changed = {FILE_TYPE_KEY: Field("u32", FILE_TYPE_CODES[requantize_to])} if requantized and FILE_TYPE_KEY in base.fields else {}
     fields = fields_with_block(base, changed, block, tensors)
     head_bytes = len(encode_header(fields, tensors, base.alignment))
     with DurableFile(out, gguf_size_bytes(fields, tensors, base.alignment), head_bytes) as file:
@@ -116,19 +116,19 @@ def check_adapter_fits(base: GgufFile, adapter: AdapterTensors, to_merge: bool =
                             "compile the bundle again: the compiler brings a base to a foldable type")
 
 
-def merged_types(base: GgufFile, adapter: AdapterTensors, lift_to: str = LIFT_TYPES[-1]) -> dict[str, str]:
+def merged_types(base: GgufFile, adapter: AdapterTensors, requantize_to: str = REQUANTIZED_TYPES[-1]) -> dict[str, str]:
     """GGUF type of every tensor of the file that merge_version would write."""
     types = {name: info.type_name for name, info in base.tensors.items()}
     if adapter.kind == "lora":
-        types |= {name: lifted(types[name], lift_to) for name in adapter.pairs}
+        types |= {name: requantized_type(types[name], requantize_to) for name in adapter.pairs}
     return types
 
 
-def lifted(type_name: str, lift_to: str) -> str:
+def requantized_type(type_name: str, requantize_to: str) -> str:
     """What a merge makes of an adapted tensor: the larger of the two types; unquantized tensors stay what they are."""
-    if type_name in UNQUANTIZED_TYPES or TENSOR_TYPES[type_name].block_bytes > TENSOR_TYPES[lift_to].block_bytes:
+    if type_name in UNQUANTIZED_TYPES or TENSOR_TYPES[type_name].block_bytes > TENSOR_TYPES[requantize_to].block_bytes:
         return type_name
-    return lift_to
+    return requantize_to
 
 
 def _merged_source(base: GgufFile, name: str, adapter: AdapterTensors, type_name: str, tally: _Tally) -> TensorSource:
@@ -169,7 +169,7 @@ def _lifted_rows(base: GgufFile, name: str, adapter: AdapterTensors, type_name: 
     """quantize(dequantize(W) + scale·B·A) in fp32; [n, row bytes] u8 at a time."""
     a, b = adapter.pairs[name]  # A [R,K] · B [N,R]
     start = 0
-    for rows in base.row_chunks(name, LIFT_CHUNK_BYTES):
+    for rows in base.row_chunks(name, REQUANTIZE_CHUNK_BYTES):
         update = np.float32(adapter.scale) * (b[start:start + len(rows)] @ a)  # [n,K]
         before = blocks.dequantize(rows, base.tensors[name].type_name)
         wanted = before + update

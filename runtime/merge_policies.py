@@ -21,7 +21,7 @@ from .bundle import Bundle
 from .durable import canonical_json
 from .gguf_file import GgufFile
 from .gguf_types import tensor_bytes
-from .merge import LIFT_TYPES, MergeReport, lifted, merged_types
+from .merge import REQUANTIZED_TYPES, MergeReport, merged_types, requantized_type
 from .plan import AdapterPlan
 from .staged_version import StagedVersion
 from .version_block import VersionBlock
@@ -37,11 +37,11 @@ class MergeTarget:
     """What a merge makes of the adapted tensors."""
 
     policy: Literal["fold", "exact"]
-    lift_to: str
+    requantize_to: str
     """exact: the smallest type of an adapted tensor"""
 
     def __str__(self) -> str:
-        return self.policy if self.policy == "fold" else f"exact, {self.lift_to}"
+        return self.policy if self.policy == "fold" else f"exact, {self.requantize_to}"
 
 
 Accepts = Callable[[GgufFile, "MergeTarget"], bool]
@@ -53,9 +53,9 @@ def merge_targets(policy: Policy, base: GgufFile, adapter: AdapterTensors, can_m
     if policy == "mount":
         return ()
     if adapter.kind == "grouped":
-        return (MergeTarget("fold", LIFT_TYPES[-1]),)
-    by_types = {tuple(merged_types(base, adapter, lift_to).values()): lift_to for lift_to in (LIFT_TYPES if can_measure else LIFT_TYPES[-1:])}
-    return tuple(MergeTarget("exact", lift_to) for lift_to in by_types.values())
+        return (MergeTarget("fold", REQUANTIZED_TYPES[-1]),)
+    by_types = {tuple(merged_types(base, adapter, requantize_to).values()): requantize_to for requantize_to in (REQUANTIZED_TYPES if can_measure else REQUANTIZED_TYPES[-1:])}
+    return tuple(MergeTarget("exact", requantize_to) for requantize_to in by_types.values())
 
 
 def forced_target(policy: Policy, targets: Sequence[MergeTarget]) -> MergeTarget | None:
@@ -69,7 +69,7 @@ def merge_or_mount(new: StagedVersion, on: OpenedVersion, targets: Sequence[Merg
     UserError when the adapter does not fit the weights it was trained on.
     """
     for target in targets:
-        report = new.merge(on.model, target.lift_to)
+        report = new.merge(on.model, target.requantize_to)
         if accepts(new.model, target):
             return report
     new.mount(on)
@@ -84,7 +84,7 @@ def run_bytes(policy: Policy, model: GgufFile, plan: AdapterPlan) -> int:
     grown = 0
     if plan.kind == "lora":
         for info in (model.tensors[tensor.name[:-2]] for tensor in plan.tensors if tensor.name.endswith(":A")):
-            grown += tensor_bytes(info.shape, lifted(info.type_name, LIFT_TYPES[-1])) - info.n_bytes
+            grown += tensor_bytes(info.shape, requantized_type(info.type_name, REQUANTIZED_TYPES[-1])) - info.n_bytes
     return checkpoints + 4 * plan.size + model.size_bytes + grown
 
 

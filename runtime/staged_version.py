@@ -15,7 +15,7 @@ from typing import Any
 from .adapter_tensors import AdapterTensors
 from .durable import publish_directory, remove, sha256_of_file, write_sealed_json
 from .gguf_file import GgufFile
-from .merge import LIFT_TYPES, MergeReport, check_adapter_fits, merge_version
+from .merge import REQUANTIZED_TYPES, MergeReport, check_adapter_fits, merge_version
 from .version_block import VersionBlock
 from .version_record import MODEL_NAME, RECORD_NAME, OpenedVersion, Version
 
@@ -33,10 +33,10 @@ class StagedVersion:
         """The merged file, opened."""
         return GgufFile.open(self._place / MODEL_NAME)
 
-    def merge(self, base: GgufFile, lift_to: str = LIFT_TYPES[-1]) -> MergeReport:
+    def merge(self, base: GgufFile, requantize_to: str = REQUANTIZED_TYPES[-1]) -> MergeReport:
         """Write the weights with the adapter in them; UserError when it does not fit, changes nothing, or the storage refuses."""
         remove(self._place / MODEL_NAME)
-        report = merge_version(base, self._adapter, self._block, self._place / MODEL_NAME, lift_to)
+        report = merge_version(base, self._adapter, self._block, self._place / MODEL_NAME, requantize_to)
         self._record = self._recorded(report.size_bytes, report.sha256, report.adapter_digest)
         return report
 

@@ -17,7 +17,7 @@ from typing import Sequence
 from ...runtime.bundle import Bundle
 from ...runtime.errors import UserError
 from .address import FORMS, parse_address
-from .patience import FOLLOWING_PAUSES_SECONDS, Patience
+from .retry import FOLLOWING_PAUSES_SECONDS, Retry
 from .pull import WANTED, pull
 from .push import push_bundle, push_files
 from .run import RUN_ID, RemoteRun, Report, bring_reports, converse, follow, latest_run, redirect_reports, start
@@ -55,9 +55,9 @@ def push_command(words: Sequence[str]) -> int:
     if unreadable:
         raise UserError("--with", f"there is no file {', '.join(unreadable)}")
     with connect(address) as target:
-        patience, progress = Patience(target, _say), print_progress(_say)
-        pushed = push_bundle(bundle, target, patience, progress, options.python)
-        data = push_files(options.files, target, patience, progress)
+        retry, progress = Retry(target, _say), print_progress(_say)
+        pushed = push_bundle(bundle, target, retry, progress, options.python)
+        data = push_files(options.files, target, retry, progress)
     if options.json:
         print(json.dumps({"bundle": pushed.path, "python": pushed.readiness.python, "versions": pushed.readiness.versions, "sent": pushed.sent,
                           "reused": pushed.reused, "sent_bytes": pushed.sent_bytes, "data": data}, sort_keys=True))  # fmt: skip
@@ -94,7 +94,7 @@ def on_command(words: Sequence[str]) -> int:
             _say(f"it goes on there; to follow it: mft on {shlex.quote(options.target)} --attach {run.id}")
             return 0
         code = _follow(run, reports)
-        for path in bring_reports(target, reports, Patience(target, _say), lambda *_: None):
+        for path in bring_reports(target, reports, Retry(target, _say), lambda *_: None):
             _say(f"brought {path}")
         return code
 
@@ -118,7 +118,7 @@ def pull_command(words: Sequence[str]) -> int:
     parser.add_argument("--output", "-o", type=Path, metavar="PATH", help="file or folder to put it (default: here)")
     options = parser.parse_args(words)
     with connect(parse_address(options.target)) as target:
-        print(pull(target, options.what, options.output, Patience(target, _say), print_progress(_say)))
+        print(pull(target, options.what, options.output, Retry(target, _say), print_progress(_say)))
     return 0
 
 
@@ -133,7 +133,7 @@ def _follow(run: RemoteRun, reports: Sequence[Report] = ()) -> int:
                 stream.buffer.write(content)
                 stream.flush()
 
-    return follow(run, Patience(run.target, _say, pauses=FOLLOWING_PAUSES_SECONDS), write)
+    return follow(run, Retry(run.target, _say, pauses=FOLLOWING_PAUSES_SECONDS), write)
 
 
 def _is_interactive(verb: Sequence[str]) -> bool:

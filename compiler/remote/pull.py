@@ -11,7 +11,7 @@ import shlex
 from pathlib import Path, PurePosixPath
 
 from ...runtime.errors import UserError
-from .patience import Patience
+from .retry import Retry
 from .push import LINK
 from .target import Target
 from .transfer import AGAIN, Progress, Transfer
@@ -20,11 +20,11 @@ VERSION = re.compile(r"v\d{4,}")
 WANTED = "current, a version such as v0001, base, audit, or the path of a file or folder in the target's folder"
 
 
-def pull(target: Target, what: str, to: Path | None, patience: Patience, progress: Progress) -> Path:
+def pull(target: Target, what: str, to: Path | None, retry: Retry, progress: Progress) -> Path:
     """Fetch `what` to `to` or, where that is a folder, into it (default: here, under its own name)."""
     workspace = f"{target.folder}/{LINK}-workspace"
     if what == "current":
-        what = patience.keep_trying(lambda: _current(target, workspace), AGAIN)
+        what = retry.until_done(lambda: _current(target, workspace), AGAIN)
     if what == "base":
         path, name = f"{target.folder}/{LINK}/model.gguf", "base.gguf"
     elif VERSION.fullmatch(what):
@@ -34,8 +34,8 @@ def pull(target: Target, what: str, to: Path | None, patience: Patience, progres
     else:
         path, name = _inside(target, what), PurePosixPath(what).name
     place = Path(name) if to is None else to / name if to.is_dir() else to
-    transfer = Transfer(target, patience, progress)
-    below = patience.keep_trying(lambda: _files_below(target, path), AGAIN)
+    transfer = Transfer(target, retry, progress)
+    below = retry.until_done(lambda: _files_below(target, path), AGAIN)
     if not below:
         return transfer.fetch(path, place)
     for file in below:

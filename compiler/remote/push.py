@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ...runtime.bundle import MANIFEST_NAME, Bundle
 from ...runtime.errors import UserError
-from .patience import Patience
+from .retry import Retry
 from .readiness import Readiness, check_target
 from .target import Target
 from .transfer import AGAIN, FileThere, Progress, Transfer, _sha256, hashes_there
@@ -39,34 +39,34 @@ class Pushed:
     sent_bytes: int
 
 
-def push_bundle(bundle: Bundle, target: Target, patience: Patience, progress: Progress, python: str | None = None) -> Pushed:
+def push_bundle(bundle: Bundle, target: Target, retry: Retry, progress: Progress, python: str | None = None) -> Pushed:
     """Make `bundle` the target's bundle. UserError says what is missing there, or that the way stays broken."""
     short = bundle.bundle_id[:ID_LENGTH]
     incoming, final = f"{target.folder}/.incoming/{short}", f"{target.folder}/.bundles/{short}"
-    patience.keep_trying(lambda: _make_folders(target, incoming), AGAIN)
-    complete = patience.keep_trying(lambda: _holds(bundle, target, final), AGAIN)
-    missing = [] if complete else patience.keep_trying(lambda: _missing(bundle, target, incoming), AGAIN)
+    retry.until_done(lambda: _make_folders(target, incoming), AGAIN)
+    complete = retry.until_done(lambda: _holds(bundle, target, final), AGAIN)
+    missing = [] if complete else retry.until_done(lambda: _missing(bundle, target, incoming), AGAIN)
     needed = sum(bundle.files[name].n_bytes for name in missing)
-    readiness = patience.keep_trying(lambda: check_target(target, bundle, needed, python), AGAIN)
-    transfer = Transfer(target, patience, progress)
+    readiness = retry.until_done(lambda: check_target(target, bundle, needed, python), AGAIN)
+    transfer = Transfer(target, retry, progress)
     for name in missing:
         record = bundle.files[name]
         transfer.send(FileThere(bundle.path(name), record.n_bytes, record.sha256), f"{incoming}/{name}")
     manifest = bundle.folder / MANIFEST_NAME
     if not complete:
         transfer.send(FileThere(manifest, manifest.stat().st_size, _sha256(manifest)), f"{incoming}/{MANIFEST_NAME}")
-    patience.keep_trying(lambda: _switch(bundle, target, incoming, final, readiness.python), AGAIN)
+    retry.until_done(lambda: _switch(bundle, target, incoming, final, readiness.python), AGAIN)
     return Pushed(f"{target.folder}/{LINK}", readiness, tuple(missing), tuple(sorted(set(bundle.files) - set(missing))), needed)
 
 
-def push_files(files: Sequence[Path], target: Target, patience: Patience, progress: Progress) -> list[str]:
+def push_files(files: Sequence[Path], target: Target, retry: Retry, progress: Progress) -> list[str]:
     """Put files of the user into TARGET/data; returns their paths as verbs there take them."""
-    patience.keep_trying(lambda: target.run(f"mkdir -p {shlex.quote(f'{target.folder}/{DATA_FOLDER}')}"), AGAIN)
-    transfer, names = Transfer(target, patience, progress), []
+    retry.until_done(lambda: target.run(f"mkdir -p {shlex.quote(f'{target.folder}/{DATA_FOLDER}')}"), AGAIN)
+    transfer, names = Transfer(target, retry, progress), []
     for file in files:
         path = f"{DATA_FOLDER}/{file.name}"
         digest = _sha256(file)
-        there = patience.keep_trying(lambda: hashes_there(target, target.folder, [path]), AGAIN)  # noqa: B023 - called at once
+        there = retry.until_done(lambda: hashes_there(target, target.folder, [path]), AGAIN)  # noqa: B023 - called at once
         if there.get(path) != digest:
             transfer.send(FileThere(file, file.stat().st_size, digest), f"{target.folder}/{path}")
         names.append(path)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...runtime.errors import MftError, Paused, UserError
-from .patience import Patience
+from .retry import Retry
 from .push import LINK
 from .readiness import python_there
 from .target import ConnectionLost, Target
@@ -157,12 +157,12 @@ os.execv(sys.argv[2], sys.argv[2:])
 PRUNE = f"ls -d runs/*/ 2>/dev/null | sort -r | tail -n +{KEPT_RUNS} | while read -r old; do [ -f \"$old/exit\" ] && rm -rf \"$old\"; done"
 
 
-def follow(run: RemoteRun, patience: Patience, write: Callable[[bytes, bytes], None], pause: Callable[[float], None] = time.sleep) -> int:
+def follow(run: RemoteRun, retry: Retry, write: Callable[[bytes, bytes], None], pause: Callable[[float], None] = time.sleep) -> int:
     """Pass on what the run writes until it ends; its exit code. Ctrl-C is passed on once; a second one does not wait."""
     interrupted, quiet = False, 0
     while True:
         try:
-            chunk = patience.keep_trying(run.look, f"mft on {run.target.address.typed} --attach {run.id}")
+            chunk = retry.until_done(run.look, f"mft on {run.target.address.typed} --attach {run.id}")
             write(chunk.output, chunk.errors)
             if chunk.code is not None:
                 return chunk.code
@@ -172,7 +172,7 @@ def follow(run: RemoteRun, patience: Patience, write: Callable[[bytes, bytes], N
             if quiet:
                 pause(POLL_SECONDS[min(quiet, len(POLL_SECONDS)) - 1])
         except KeyboardInterrupt:
-            if interrupted or not _passed_on(run, patience, write):
+            if interrupted or not _passed_on(run, retry, write):
                 raise Paused(f"not waited for; try: mft on {run.target.address.typed} --attach {run.id}") from None
             interrupted = True
 
@@ -180,11 +180,11 @@ def follow(run: RemoteRun, patience: Patience, write: Callable[[bytes, bytes], N
 STOPPING = b"stopping it there; Ctrl-C again does not wait for that\n"
 
 
-def _passed_on(run: RemoteRun, patience: Patience, write: Callable[[bytes, bytes], None]) -> bool:
+def _passed_on(run: RemoteRun, retry: Retry, write: Callable[[bytes, bytes], None]) -> bool:
     """Send Ctrl-C there; False when the next one came before that was done."""
     try:
         write(b"", STOPPING)
-        patience.keep_trying(run.interrupt, AGAIN)
+        retry.until_done(run.interrupt, AGAIN)
     except KeyboardInterrupt:
         return False
     return True
@@ -230,12 +230,12 @@ def redirect_reports(words: Sequence[str]) -> tuple[list[str], list[Report]]:
     return out, reports
 
 
-def bring_reports(target: Target, reports: Sequence[Report], patience: Patience, progress: Progress) -> list[Path]:
+def bring_reports(target: Target, reports: Sequence[Report], retry: Retry, progress: Progress) -> list[Path]:
     """Fetch what the verb wrote; a report that it did not write is skipped."""
     brought = []
     for report in reports:
         path = f"{target.folder}/{report.there}"
-        if patience.keep_trying(lambda: target.run(f"[ -f {shlex.quote(path)} ]"), AGAIN).code == 0:  # noqa: B023 - called at once
-            brought.append(Transfer(target, patience, progress).fetch(path, report.here))
-            patience.keep_trying(lambda: target.run(f"rm -f {shlex.quote(path)}"), AGAIN)  # noqa: B023
+        if retry.until_done(lambda: target.run(f"[ -f {shlex.quote(path)} ]"), AGAIN).code == 0:  # noqa: B023 - called at once
+            brought.append(Transfer(target, retry, progress).fetch(path, report.here))
+            retry.until_done(lambda: target.run(f"rm -f {shlex.quote(path)}"), AGAIN)  # noqa: B023
     return brought

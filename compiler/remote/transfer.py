@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...runtime.errors import UserError
-from .patience import Patience
+from .retry import Retry
 from .target import ConnectionLost, Target
 
 PART = ".part"
@@ -40,14 +40,14 @@ class FileThere:
 class Transfer:
     """Moves files between here and one target."""
 
-    def __init__(self, target: Target, patience: Patience, progress: Progress) -> None:
-        self.target, self.patience, self._progress = target, patience, progress
+    def __init__(self, target: Target, retry: Retry, progress: Progress) -> None:
+        self.target, self.retry, self._progress = target, retry, progress
 
     def send(self, file: FileThere, path: str) -> None:
         """Put a file at `path` there, going on with what an earlier try left in path.part."""
         for _ in range(2):
-            self.patience.keep_trying(lambda: self._send_pieces(file, path + PART), AGAIN)
-            if self.patience.keep_trying(lambda: self._accept(file, path), AGAIN):
+            self.retry.until_done(lambda: self._send_pieces(file, path + PART), AGAIN)
+            if self.retry.until_done(lambda: self._accept(file, path), AGAIN):
                 return
         raise UserError(str(self.target.address), f"{path} differs from what was sent, twice", remedy="check that storage; it seems to be failing")
 
@@ -62,7 +62,7 @@ class Transfer:
                 piece = source.read(self.target.PIECE_BYTES)
                 self._append(piece, part, arrived)
                 arrived += len(piece)
-                self.patience.progress()
+                self.retry.progress()
                 self._progress(file.source.name, arrived, file.n_bytes)
                 if not piece:
                     return
@@ -109,11 +109,11 @@ class Transfer:
 
     def fetch(self, path: str, to: Path) -> Path:
         """Bring a file here; `to` appears whole, going on with what an earlier try left beside it."""
-        n_bytes, digest = self.patience.keep_trying(lambda: self._facts(path), AGAIN)
+        n_bytes, digest = self.retry.until_done(lambda: self._facts(path), AGAIN)
         part = to.with_name(f".{to.name}.{digest[:16]}{PART}")
         to.parent.mkdir(parents=True, exist_ok=True)
         for _ in range(2):
-            self.patience.keep_trying(lambda: self._fetch_pieces(path, part, n_bytes), AGAIN)
+            self.retry.until_done(lambda: self._fetch_pieces(path, part, n_bytes), AGAIN)
             if _sha256(part) == digest:
                 os.replace(part, to)
                 return to
@@ -137,7 +137,7 @@ class Transfer:
                     raise ConnectionLost(f"{self.target.address}: {path} ended early")
                 file.write(piece)
                 file.flush()
-                self.patience.progress()
+                self.retry.progress()
                 self._progress(path.rpartition("/")[2], file.tell(), n_bytes)
             file.flush()
             os.fsync(file.fileno())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..adoption import Adopted, adopt
+from ..import_adapter import ImportedAdapter, import_adapter
 from ..errors import NotPromoted
 from ..session import Session
 
@@ -18,15 +18,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(session: Session, options: argparse.Namespace) -> int:
     with session.locked("import"):
-        adopted = adopt(session, options.adapter)
+        imported = import_adapter(session, options.adapter)
     document = {
-        "version": adopted.version.id, "promoted": adopted.promoted, "verdict": adopted.judgement.verdict,
-        "reasons": list(adopted.judgement.reasons), "bytes": adopted.version.model_bytes,
+        "version": imported.version.id, "promoted": imported.promoted, "verdict": imported.judgement.verdict,
+        "reasons": list(imported.judgement.reasons), "bytes": imported.version.model_bytes,
     }  # fmt: skip
-    session.result(document, _page(adopted))
-    return 0 if adopted.promoted else NotPromoted.exit_code
+    session.result(document, _page(imported))
+    return 0 if imported.promoted else NotPromoted.exit_code
 
 
-def _page(adopted: Adopted) -> str:
-    state = "promoted: it is current now" if adopted.promoted else "not promoted: the version before stays current"
-    return "\n".join([f"{adopted.version.id} {state} ({adopted.judgement.verdict})", *(f"  {reason}" for reason in adopted.judgement.reasons)])
+def _page(imported: ImportedAdapter) -> str:
+    state = "promoted: it is current now" if imported.promoted else "not promoted: the version before stays current"
+    return "\n".join([f"{imported.version.id} {state} ({imported.judgement.verdict})", *(f"  {reason}" for reason in imported.judgement.reasons)])

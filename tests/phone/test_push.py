@@ -15,7 +15,7 @@ from mobilefinetuner.compiler.cli import main
 from mobilefinetuner.compiler.remote import push as push_module
 from mobilefinetuner.compiler.remote import transfer as transfer_module
 from mobilefinetuner.compiler.remote.address import parse_address
-from mobilefinetuner.compiler.remote.patience import PAUSES_SECONDS, Patience
+from mobilefinetuner.compiler.remote.retry import PAUSES_SECONDS, Retry
 from mobilefinetuner.compiler.remote.pull import pull
 from mobilefinetuner.compiler.remote.push import push_bundle, push_files
 from mobilefinetuner.compiler.remote.target import ConnectionLost, Target, connect
@@ -38,11 +38,11 @@ def small_pieces(monkeypatch):
 
 def push(bundle: Path, address: str, progress=lambda *_: None):
     with connect(parse_address(address)) as target:
-        return push_bundle(Bundle.open(bundle, to_execute=False), target, patient(target), progress, sys.executable)
+        return push_bundle(Bundle.open(bundle, to_execute=False), target, retrying(target), progress, sys.executable)
 
 
-def patient(target: Target) -> Patience:
-    return Patience(target, lambda _text: None, pause=lambda _seconds: None)
+def retrying(target: Target) -> Retry:
+    return Retry(target, lambda _text: None, pause=lambda _seconds: None)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -158,7 +158,7 @@ def test_files_of_the_owner_go_to_data_once(phone, bundle, tmp_path):
     with connect(parse_address(phone.address())) as target:
         sent = []
         for _ in range(2):
-            assert push_files([file], target, patient(target), lambda *what: sent.append(what)) == [f"data/{file.name}"]
+            assert push_files([file], target, retrying(target), lambda *what: sent.append(what)) == [f"data/{file.name}"]
     assert (phone.folder / "data" / file.name).read_bytes() == file.read_bytes() and len({at for _, at, _ in sent}) == len(sent)
 
 
@@ -166,7 +166,7 @@ def test_pull_brings_a_file_through_a_breaking_cable(phone, bundle, tmp_path):
     push(bundle, phone.address())
     port, cuts = phone.port, [90_000, 110_000, 130_000] if phone.port else []
     with cable(port or 1, cuts) as pulled, connect(parse_address(phone.address(port=pulled.port if port else None))) as target:
-        fetched = pull(target, "base", tmp_path / "here.gguf", patient(target), lambda *_: None)
+        fetched = pull(target, "base", tmp_path / "here.gguf", retrying(target), lambda *_: None)
         assert pulled.cut_count == (3 if port else 0)
     assert fetched.read_bytes() == (bundle / "model.gguf").read_bytes()
     assert [path.name for path in tmp_path.glob(".*")] == []
@@ -178,7 +178,7 @@ def test_pull_brings_a_folder_with_all_that_is_in_it(phone, bundle, tmp_path):
     (phone.folder / "peft" / "adapter.safetensors").write_bytes(b"weights")
     (phone.folder / "peft" / "inner" / "it's a file.json").write_bytes(b"{}")
     with connect(parse_address(phone.address())) as target:
-        fetched = pull(target, "peft", tmp_path / "here", patient(target), lambda *_: None)
+        fetched = pull(target, "peft", tmp_path / "here", retrying(target), lambda *_: None)
     assert (fetched / "adapter.safetensors").read_bytes() == b"weights" and (fetched / "inner" / "it's a file.json").read_bytes() == b"{}"
 
 

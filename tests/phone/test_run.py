@@ -19,7 +19,7 @@ from small_bundle import make_bundle
 from mobilefinetuner.compiler.cli import main
 from mobilefinetuner.compiler.remote import run as run_module
 from mobilefinetuner.compiler.remote.address import parse_address
-from mobilefinetuner.compiler.remote.patience import Patience
+from mobilefinetuner.compiler.remote.retry import Retry
 from mobilefinetuner.compiler.remote.run import POLL_SECONDS, RemoteRun, follow, latest_run, redirect_reports, start
 from mobilefinetuner.compiler.remote.target import ConnectionLost, Target, connect
 from mobilefinetuner.runtime.errors import MftError, Paused, UserError
@@ -35,8 +35,8 @@ def push(phone, tmp_path) -> None:
     assert main(["push", str(make_bundle(tmp_path / "made", weights_bytes=1000)), "--to", phone.address(), "--python", sys.executable]) == 0
 
 
-def patient(target: Target) -> Patience:
-    return Patience(target, lambda _text: None, pause=lambda _seconds: None)
+def retrying(target: Target) -> Retry:
+    return Retry(target, lambda _text: None, pause=lambda _seconds: None)
 
 
 class Screen:
@@ -69,7 +69,7 @@ def test_the_whole_way_over_every_transport(any_phone, tmp_path, capfd, monkeypa
 def test_both_streams_arrive_complete_and_apart(ready):
     with connect(parse_address(ready.address())) as target:
         screen = Screen()
-        assert follow(start(target, ["count"]), patient(target), screen, pause=lambda _s: None) == 0
+        assert follow(start(target, ["count"]), retrying(target), screen, pause=lambda _s: None) == 0
     assert screen.output.decode().splitlines()[1:] == [f"line {n}" for n in range(2000)]
     assert screen.errors.decode() == "Grüße 😀\n"
 
@@ -82,7 +82,7 @@ def test_a_run_goes_on_without_its_connection_and_is_found_again(ready):
     with connect(parse_address(ready.address())) as target:
         screen = Screen()
         assert latest_run(target) == run.id
-        assert follow(RemoteRun(target, run.id), patient(target), screen) == 0
+        assert follow(RemoteRun(target, run.id), retrying(target), screen) == 0
     assert b"ready" in screen.output
 
 
@@ -94,10 +94,10 @@ def test_attach_finds_the_run_that_is_going_on_and_not_a_newer_one_that_ended(re
         others = [start(target, words) for words in (["status"], ["tune", "die"])]
         for run in others:
             with contextlib.suppress(MftError):
-                follow(run, patient(target), Screen())
+                follow(run, retrying(target), Screen())
         assert latest_run(target) == waiting.id
         (ready.folder / "go").touch()
-        follow(waiting, patient(target), Screen())
+        follow(waiting, retrying(target), Screen())
         assert latest_run(target) == max(run.id for run in [waiting, *others])
 
 
@@ -113,7 +113,7 @@ def test_looks_become_rarer_while_nothing_happens_and_frequent_again_when_someth
         run = start(target, ["wait"])
         while b"ready" not in run.look().output:
             pass
-        assert follow(run, patient(target), Screen(), pause=pause) == 0
+        assert follow(run, retrying(target), Screen(), pause=pause) == 0
     assert tuple(pauses[: len(POLL_SECONDS)]) == POLL_SECONDS and set(pauses[len(POLL_SECONDS) : limit]) == {POLL_SECONDS[-1]}
 
 
@@ -123,7 +123,7 @@ def test_following_survives_a_pulled_cable(ready):
     with cable(ready.port, [40_000, 30_000]) as pulled, connect(parse_address(ready.address(port=pulled.port))) as target:
         screen = Screen()
         run = start(target, ["count"])
-        assert follow(run, patient(target), screen) == 0
+        assert follow(run, retrying(target), screen) == 0
     assert screen.output.decode().splitlines()[1:] == [f"line {n}" for n in range(2000)]
 
 
@@ -136,7 +136,7 @@ def test_ctrl_c_lets_the_verb_checkpoint_and_its_exit_code_comes_back(ready):
             if b"ready" in output:
                 raise KeyboardInterrupt
 
-        assert follow(run, patient(target), write) == 4
+        assert follow(run, retrying(target), write) == 4
     assert b"checkpoint" in screen.output
 
 
@@ -150,9 +150,9 @@ def test_a_second_ctrl_c_does_not_wait_and_says_how_to_attach(ready, monkeypatch
 
         monkeypatch.setattr(RemoteRun, "interrupt", lambda self: None)
         with pytest.raises(Paused, match=f"--attach {run.id}"):
-            follow(run, patient(target), write)
+            follow(run, retrying(target), write)
         (ready.folder / "go").touch()
-        assert follow(RemoteRun(target, run.id), patient(target), Screen()) == 0
+        assert follow(RemoteRun(target, run.id), retrying(target), Screen()) == 0
 
 
 def test_a_second_ctrl_c_while_the_first_is_on_its_way_lets_go_as_well(ready, monkeypatch):
@@ -171,19 +171,19 @@ def test_a_second_ctrl_c_while_the_first_is_on_its_way_lets_go_as_well(ready, mo
                 raise KeyboardInterrupt
 
         with pytest.raises(Paused, match=f"--attach {run.id}"):
-            follow(run, patient(target), write)
+            follow(run, retrying(target), write)
         assert run_module.STOPPING in said
         (ready.folder / "go").touch()
-        assert follow(RemoteRun(target, run.id), patient(target), Screen()) == 0
+        assert follow(RemoteRun(target, run.id), retrying(target), Screen()) == 0
 
 
 def test_a_run_that_was_killed_is_told_from_one_that_ended(ready):
     with connect(parse_address(ready.address())) as target:
         with pytest.raises(Paused, match="--resume"):
-            follow(start(target, ["tune", "die"]), patient(target), Screen())
+            follow(start(target, ["tune", "die"]), retrying(target), Screen())
         run = start(target, ["verify", "die"])
         with pytest.raises(MftError, match="killed") as told:
-            follow(RemoteRun(target, run.id), patient(target), Screen())
+            follow(RemoteRun(target, run.id), retrying(target), Screen())
         assert "--resume" not in str(told.value)
 
 
@@ -193,7 +193,7 @@ def test_where_the_home_folder_cannot_be_written_the_run_gets_one_of_its_own(tmp
     assert main(["push", str(make_bundle(tmp_path / "made", weights_bytes=1000)), "--to", target_folder, "--python", sys.executable]) == 0
     with connect(parse_address(target_folder)) as target:
         screen = Screen()
-        assert follow(start(target, ["status"]), patient(target), screen) == 0
+        assert follow(start(target, ["status"]), retrying(target), screen) == 0
     assert json.loads(screen.output)["home"] == f"{target_folder}/home"
 
 
@@ -202,11 +202,11 @@ def test_old_runs_are_cleared_away_and_those_going_on_are_kept(ready, monkeypatc
     with connect(parse_address(ready.address())) as target:
         waiting = start(target, ["wait"])
         for _ in range(3):
-            follow(start(target, ["status"]), patient(target), Screen())
+            follow(start(target, ["status"]), retrying(target), Screen())
         kept = [path.name for path in (ready.folder / "runs").iterdir()]
         assert waiting.id in kept and len(kept) <= 3
         (ready.folder / "go").touch()
-        assert follow(waiting, patient(target), Screen()) == 0
+        assert follow(waiting, retrying(target), Screen()) == 0
 
 
 def test_without_a_bundle_or_a_run_the_sentence_says_what_to_do(tmp_path, capsys):

@@ -101,7 +101,7 @@ def test_with_nothing_held_back_only_the_safest_type_is_tried(store, lora):
 
 def test_types_below_the_bases_own_are_not_tried_twice(store, lora):
     first = made(store, "exact", lora, ())
-    assert [target.lift_to for target in merge_targets("exact", first.opened.model, lora, True)] == ["Q8_0"]
+    assert [target.requantize_to for target in merge_targets("exact", first.opened.model, lora, True)] == ["Q8_0"]
 
 
 @pytest.mark.parametrize(("merged", "kept"), [(1.009, True), (1.011, False), (0.5, True)])

@@ -1,7 +1,7 @@
 """Take in an adapter that another tool trained on the same base: merge it, measure it, make it a version.
 
 In:  a session that holds the workspace; a PEFT folder or a llama.cpp LoRA file.
-Out: Adopted: the version and the judgement.
+Out: ImportedAdapter: the version and the judgement.
 Its base cannot be proved to be ours from the files alone: names and shapes must fit, and the measurement shows the rest.
 """
 
@@ -26,7 +26,7 @@ from .version_tests import decide, heldout_of, gather_tests
 
 
 @dataclass(frozen=True)
-class Adopted:
+class ImportedAdapter:
     """What came in."""
 
     version: Version
@@ -45,7 +45,7 @@ def read_adapter(path: Path, base: GgufFile) -> AdapterTensors:
     raise UserError(str(path), "does not exist", f"a PEFT folder with {CONFIG_NAME}, or a GGUF file of type adapter")
 
 
-def adopt(session: Session, path: Path) -> Adopted:
+def import_adapter(session: Session, path: Path) -> ImportedAdapter:
     """UserError when the adapter does not fit the base or this bundle has no kernels for the merged weights."""
     adapter = read_adapter(path, session.base)
     check_adapter_fits(session.base, adapter)
@@ -60,7 +60,7 @@ def adopt(session: Session, path: Path) -> Adopted:
     session.notices(notices)
     examiner = Examiner(session.engines, session.dialogue, tests, session.say)
     judgement = judge(examiner.scores(session.open_version(BASE)), examiner.scores(session.versions.open(version.id)), None)
-    return Adopted(version, judgement, decide(session.versions, session.audit, version, judgement))
+    return ImportedAdapter(version, judgement, decide(session.versions, session.audit, version, judgement))
 
 
 def require_kernels(plan: Plan, base: GgufFile, adapter: AdapterTensors) -> None:

@@ -20,7 +20,7 @@ FOLLOWING_PAUSES_SECONDS = (*PAUSES_SECONDS, *[30.0] * 20)
 """whoever follows a run of hours waits ten minutes for a phone that went out of reach"""
 
 
-class Patience:
+class Retry:
     """Counts failures in a row on one target."""
 
     def __init__(
@@ -33,7 +33,7 @@ class Patience:
         """Something arrived: the next break is the first again."""
         self._failures = 0
 
-    def keep_trying(self, action: Callable[[], Result], remedy: str) -> Result:
+    def until_done(self, action: Callable[[], Result], remedy: str) -> Result:
         """Call `action` until it returns; it has to find out by itself where to go on."""
         while True:
             try:
