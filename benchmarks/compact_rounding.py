@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from mobilefinetuner.runtime import blocks
-from mobilefinetuner.runtime.adapter_tensors import AdapterTensors
-from mobilefinetuner.runtime.gguf_file import GgufFile, TensorSource, write_gguf
+from mobilefinetuner.runtime.adapter.tensors import AdapterTensors
+from mobilefinetuner.runtime.gguf import blocks
+from mobilefinetuner.runtime.gguf.file import GgufFile, TensorSource, write_gguf
 
 DAMPING = 0.01
 """share of the mean moment that is added to each input's own"""
@@ -27,9 +27,9 @@ LEVELS = 15
 
 def input_moments(base: Path, adapter: AdapterTensors, samples: Iterable[np.ndarray]) -> dict[str, np.ndarray]:
     """Σ x·xᵀ of what each adapted projection reads, in transformers with the adapter in PEFT; tensor name -> [K,K] f32."""
-    sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "oracles"))
+    sys.path.insert(0, str(Path(__file__).parent.parent))
     import torch
-    from torch_model import PeftModel
+    from tests.oracles.torch_model import PeftModel
 
     model = PeftModel(base, adapter.kind, adapter.scale, dict(adapter.pairs))
     moments: dict[str, np.ndarray] = {}

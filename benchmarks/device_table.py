@@ -17,14 +17,13 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 PHONE_TESTS = HERE.parent / "tests" / "phone"
-sys.path.insert(0, str(PHONE_TESTS))
-
-from arm64_root import Arm64Root, arm64_root  # noqa: E402
+sys.path.insert(0, str(HERE.parent))
 
 from mobilefinetuner.compiler.pipeline import compile_bundle  # noqa: E402
-from mobilefinetuner.compiler.recipe import load_recipe, shipped_configs  # noqa: E402
-from mobilefinetuner.runtime.bundle import Bundle  # noqa: E402
+from mobilefinetuner.compiler.recipe.load import load_recipe, shipped_configs  # noqa: E402
+from mobilefinetuner.runtime.bundle.folder import Bundle  # noqa: E402
 from mobilefinetuner.runtime.session import Session  # noqa: E402
+from tests.phone.arm64_root import Arm64Root, arm64_root  # noqa: E402
 
 QEMU = "qemu-aarch64"
 SETTINGS = ("scenario=customer_service", "scenario.system_prompt=Hi", "scenario.decode_tokens=16")

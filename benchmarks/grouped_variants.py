@@ -21,16 +21,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "oracles"))
-from torch_model import HF_NAMES, load_model, to_hf_rows
-
+sys.path.insert(0, str(Path(__file__).parent.parent))
 from mobilefinetuner.runtime.cli import main as phone
 from mobilefinetuner.runtime.data.cache import TrainingCache
-from mobilefinetuner.runtime.evaluation import answer_cases, entity_recall
-from mobilefinetuner.runtime.gguf_file import GgufFile
+from mobilefinetuner.runtime.gguf.file import GgufFile
 from mobilefinetuner.runtime.session import Session
-from mobilefinetuner.runtime.train_settings import TrainingSchedule, TrainSettings
-from mobilefinetuner.runtime.version_tests import gather_tests
+from mobilefinetuner.runtime.train.schedule import TrainingSchedule, TrainSettings
+from mobilefinetuner.runtime.verify.evaluation import answer_cases, entity_recall
+from mobilefinetuner.runtime.verify.versions import gather_tests
+from tests.oracles.torch_model import HF_NAMES, load_model, to_hf_rows
 
 SAMPLE = Path(__file__).parent.parent / "templates" / "customer_service" / "sample.jsonl"
 GROUP = 32
@@ -181,7 +180,7 @@ def run(work: Path, variant: tuple[int, int], seed: int) -> Row:
     bundle, workspace = work / "bundle", work / "work"
     if not bundle.exists():
         from mobilefinetuner.compiler.pipeline import compile_bundle
-        from mobilefinetuner.compiler.recipe import load_recipe
+        from mobilefinetuner.compiler.recipe.load import load_recipe
 
         compile_bundle(load_recipe(["scenario=customer_service", "model=smollm2_135m", "device=host", f'out="{bundle}"']), print)
     phone(["ingest", str(SAMPLE), "--bundle", str(bundle), "--workspace", str(workspace)])

@@ -45,7 +45,7 @@ class CountingChat:
     def __init__(self) -> None:
         import numpy as np
 
-        from mobilefinetuner.runtime.chat_format import EncodedConversation
+        from mobilefinetuner.runtime.bundle.chat_format import EncodedConversation
 
         roles = ("system", "user", "assistant", "tool")
         self.between = {role: dict.fromkeys(roles, "") for role in ("start", *roles)}
@@ -104,11 +104,11 @@ def measure(n_mb: int, kind: str, scenario_name: str = "customer_service") -> di
 
 def judge_only(path: Path, scenario, spool_dir: Path) -> float:
     """CPU seconds of all that happens before tokenization: reading, decoding, parsing, every rule, duplicates."""
+    from mobilefinetuner.runtime.data.files.sources import expand
     from mobilefinetuner.runtime.data.ingest import batches, without_cycle_search
     from mobilefinetuner.runtime.data.reading import Reading, ReadOptions
     from mobilefinetuner.runtime.data.report import IngestReport
-    from mobilefinetuner.runtime.data.rules import RuleEngine
-    from mobilefinetuner.runtime.data.sources import expand
+    from mobilefinetuner.runtime.data.rules.rules import RuleEngine
     from mobilefinetuner.runtime.message import Conversation
 
     start = time.process_time()

@@ -5,7 +5,7 @@
 In:  a compiled bundle.
 Out: resident memory after each stage: the interpreter, numpy, the tokenizer with its vocabulary, plan and model header, the programs of
 training in the largest bucket, and those of decoding. Weights and arenas are mapped but not touched, so they do not count; the plan has them
-as parts of their own. The last two lines are the floor as measured and as runtime/memory.py has it.
+as parts of their own. The last two lines are the floor as measured and as runtime/engine/memory.py has it.
 """
 
 from __future__ import annotations
@@ -42,30 +42,30 @@ def measure(bundle: Path) -> dict[str, int]:
     import numpy  # noqa: F401
 
     stages["numpy"] = resident_bytes()
-    from mobilefinetuner.runtime.tokenizer import Tokenizer
+    from mobilefinetuner.runtime.bundle.tokenizer import Tokenizer
 
     tokenizer = Tokenizer.load(bundle / "tokenizer.json")
     tokenizer.encode("a first text builds what the tokenizer builds late")
     stages["tokenizer"] = resident_bytes()
-    from mobilefinetuner.runtime.gguf_file import GgufFile
-    from mobilefinetuner.runtime.plan import Plan
+    from mobilefinetuner.runtime.bundle.plan import Plan
+    from mobilefinetuner.runtime.gguf.file import GgufFile
 
     plan = Plan.from_json(json.loads((bundle / "plan.json").read_text(encoding="utf-8")))
     weights = GgufFile.open(bundle / "model.gguf")
     stages["plan, header"] = resident_bytes()
-    from mobilefinetuner.runtime.engine import Engine
-    from mobilefinetuner.runtime.train_step import TrainStep
+    from mobilefinetuner.runtime.engine.engine import Engine
+    from mobilefinetuner.runtime.train.step import TrainStep
 
     with Engine(plan, bundle / "kernels.so", weights, threads=2) as engine:
         step = TrainStep(engine, plan.buckets[-1])
         stages["training"] = resident_bytes()
         del step
-        from mobilefinetuner.runtime.decode import Decoder
+        from mobilefinetuner.runtime.engine.decode import Decoder
 
         decoder = Decoder(engine)
         stages["decoding"] = resident_bytes()
         del decoder
-    from mobilefinetuner.runtime.memory import floor_bytes
+    from mobilefinetuner.runtime.engine.memory import floor_bytes
 
     return {**stages, "floor": max(stages.values()), "planned floor": floor_bytes(plan)}
 

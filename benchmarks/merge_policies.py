@@ -18,18 +18,18 @@ from pathlib import Path
 
 from compact_rounding import input_moments, write_compact
 
-from mobilefinetuner.runtime.adapter_tensors import AdapterTensors
+from mobilefinetuner.runtime.adapter.tensors import AdapterTensors
 from mobilefinetuner.runtime.cli import main as phone
 from mobilefinetuner.runtime.data.cache import TrainingCache
 from mobilefinetuner.runtime.data.old_caches import cache_of
-from mobilefinetuner.runtime.evaluation import answer_cases, entity_recall
-from mobilefinetuner.runtime.gguf_file import GgufFile
-from mobilefinetuner.runtime.merge import merge_version
-from mobilefinetuner.runtime.merge_policies import merge_targets, new_block
+from mobilefinetuner.runtime.gguf.file import GgufFile
 from mobilefinetuner.runtime.session import Session
-from mobilefinetuner.runtime.verification import Examiner
-from mobilefinetuner.runtime.version_record import BASE, OpenedVersion
-from mobilefinetuner.runtime.version_tests import gather_tests
+from mobilefinetuner.runtime.verify.evaluation import answer_cases, entity_recall
+from mobilefinetuner.runtime.verify.verification import Examiner
+from mobilefinetuner.runtime.verify.versions import gather_tests
+from mobilefinetuner.runtime.versions.merge import merge_version
+from mobilefinetuner.runtime.versions.merge_policies import merge_targets, new_block
+from mobilefinetuner.runtime.versions.record import BASE, OpenedVersion
 
 SAMPLE = Path(__file__).parent.parent / "templates" / "customer_service" / "sample.jsonl"
 KINDS = {"grouped": (), "lora": ("train.adapter=lora", "train.learning_rate=1e-3")}
@@ -101,7 +101,7 @@ class Trial:
 
 def _compile(kind: str, out: Path) -> None:
     from mobilefinetuner.compiler.pipeline import compile_bundle
-    from mobilefinetuner.compiler.recipe import load_recipe
+    from mobilefinetuner.compiler.recipe.load import load_recipe
 
     words = ["scenario=customer_service", "model=smollm2_135m", "device=host", *KINDS[kind], f'out="{out}"']
     compile_bundle(load_recipe(words), lambda text: print(text, file=sys.stderr))

@@ -111,12 +111,12 @@ def ours(options: argparse.Namespace) -> dict:
     """Times of our steps; imports nothing but the runtime."""
     import numpy as np
 
-    from mobilefinetuner.runtime.adapter import initialise
-    from mobilefinetuner.runtime.engine import Engine
-    from mobilefinetuner.runtime.gguf_file import GgufFile
-    from mobilefinetuner.runtime.packing import PackedBatch
-    from mobilefinetuner.runtime.plan import Plan
-    from mobilefinetuner.runtime.train_step import AdamW, TrainStep
+    from mobilefinetuner.runtime.adapter.flat_vector import initialise
+    from mobilefinetuner.runtime.bundle.plan import Plan
+    from mobilefinetuner.runtime.engine.engine import Engine
+    from mobilefinetuner.runtime.engine.packing import PackedBatch
+    from mobilefinetuner.runtime.gguf.file import GgufFile
+    from mobilefinetuner.runtime.train.step import AdamW, TrainStep
 
     bundle = options.folder / "bundle"
     plan = Plan.from_json(json.loads((bundle / "plan.json").read_text(encoding="utf-8")))

@@ -75,7 +75,7 @@ def _compile(words: list[str]) -> int:
     parser.add_argument("--config-dir", action="append", default=[], metavar="DIR", help="a folder of your own laid out like configs/; its files win")
     parser.add_argument("--show", "--cfg", action="store_true", help="print the resolved recipe as YAML and compile nothing")
     options = parser.parse_intermixed_args(words)
-    from .recipe import load_recipe, recipe_as_yaml
+    from .recipe.load import load_recipe, recipe_as_yaml
 
     recipe = load_recipe(options.overrides, options.config_dir)
     if options.show:
@@ -92,7 +92,7 @@ def _run(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help"):
         print("usage: mft run BUNDLE VERB ...\n\nRuns a verb of the bundle's runtime on this machine; `mft run BUNDLE --help` lists them.")
         return 0 if words else 2
-    from ..runtime.bundle import Bundle
+    from ..runtime.bundle.folder import Bundle
 
     bundle = Bundle.open_manifest(words[0])
     bundle.verify_file("mft.pyz")  # the runtime verifies the other files, and nobody else verifies the runtime
@@ -108,7 +108,7 @@ def _inspect(words: list[str]) -> int:
     options = parser.parse_args(words)
     from rich.console import Console
 
-    from .inspect_bundle import describe_bundle, print_bundle
+    from .bundle.inspect import describe_bundle, print_bundle
 
     description = describe_bundle(options.bundle)
     if options.json:
@@ -146,7 +146,7 @@ def _pull(words: list[str]) -> int:
 
 
 def _lock(words: list[str]) -> int:
-    from .bundle_lock import main as lock
+    from .lock import main as lock
 
     return lock(words, _progress)
 

@@ -32,7 +32,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--folder", type=Path, default=Path("demo-run"), metavar="DIR", help="where bundle and workspace go (default: demo-run)")
     options = parser.parse_args(words)
     from .pipeline import compile_bundle
-    from .recipe import load_recipe
+    from .recipe.load import load_recipe
 
     folder = options.folder.absolute()
     begun = time.monotonic()

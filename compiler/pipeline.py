@@ -15,32 +15,32 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ..runtime import __version__
-from ..runtime.chat_format import ChatFormat
-from ..runtime.bundle import KERNELS_NAME
-from ..runtime.errors import MftError, UserError
-from ..runtime.gguf_file import GgufFile
-from ..runtime.plan import PLAN_FORMAT, ModelPlan, Plan, parse_bucket
+from ..runtime.bundle.chat_format import ChatFormat
+from ..runtime.bundle.folder import KERNELS_NAME
+from ..runtime.bundle.plan import PLAN_FORMAT, ModelPlan, Plan, parse_bucket
+from ..runtime.bundle.tokenizer import Tokenizer
 from ..runtime.data.scenario import Scenario, scenario_document
 from ..runtime.data.windows import Splitter
-from ..runtime.tokenizer import Tokenizer
-from . import ability_probes
-from .base_model import Conversion, write_base_model
-from .bundle_writer import write_bundle
-from .chat_template import compile_chat_format
-from .device_cpu import check_device_cpus
-from .entries import Sizes, adapter_plan, build_entries, signatures_of
-from .graph import GROUP, AdapterSpec
-from .kernel_table import KernelSet
-from .kernels.strips import COLUMNS
+from ..runtime.errors import MftError, UserError
+from ..runtime.gguf.file import GgufFile
+from .bundle import ability_probes
+from .bundle.base_model import Conversion, write_base_model
+from .bundle.memory_plan import with_memory
+from .bundle.writer import write_bundle
+from .bundle.zipapp_writer import make_zipapp
 from .kernels.isa import isa_for
-from .library import build_library, target_for, workspace_bytes
-from .memory_plan import with_memory
-from .model_shape import ModelShape, read_shape
-from .model_source import resolve_model
-from .recipe import template_folder
-from .recipe_schema import Recipe
-from .tokenizer_json import tokenizer_json
-from .zipapp_writer import make_zipapp
+from .kernels.strips import COLUMNS
+from .library.build import build_library, target_for, workspace_bytes
+from .library.cpu_check import check_device_cpus
+from .lowering.entries import Sizes, adapter_plan, build_entries, signatures_of
+from .lowering.graph import GROUP, AdapterSpec
+from .lowering.kernel_table import KernelSet
+from .model.chat_template import compile_chat_format
+from .model.shape import ModelShape, read_shape
+from .model.source import resolve_model
+from .model.tokenizer_json import tokenizer_json
+from .recipe.load import template_folder
+from .recipe.schema import Recipe
 
 Progress = Callable[[str], None]
 TOOLS = ("apache-tvm", "apache-tvm-ffi", "numpy", "tokenizers", "ziglang")

@@ -12,18 +12,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from .adapter_forms import summed
-from .adapter_tensors import AdapterTensors
-from .durable import READ_CHUNK_BYTES, TEMPORARY_SUFFIX, DurableFile, make_directory, publish_directory, remove
+from .adapter.forms import summed
+from .adapter.gguf_lora import write_gguf_lora
+from .adapter.peft_folder import write_peft_folder
+from .adapter.tensors import AdapterTensors
 from .errors import UserError
-from .gguf_lora import write_gguf_lora
-from .merge import merge_version
-from .merge_policies import new_block
-from .peft_folder import write_peft_folder
 from .session import Session
-from .version_block import VersionBlock
-from .version_record import BASE
-from .versions import VersionStore
+from .storage.durable import READ_CHUNK_BYTES, TEMPORARY_SUFFIX, DurableFile, make_directory, publish_directory, remove
+from .versions.merge import merge_version
+from .versions.merge_policies import new_block
+from .versions.record import BASE
+from .versions.store import VersionStore
+from .versions.version_block import VersionBlock
 
 Format = Literal["gguf", "peft", "gguf-lora"]
 

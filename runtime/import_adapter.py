@@ -10,19 +10,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from .adapter_tensors import AdapterTensors
+from .adapter.gguf_lora import read_gguf_lora
+from .adapter.peft_folder import CONFIG_NAME, read_peft_folder
+from .adapter.tensors import AdapterTensors
+from .bundle.plan import PROJECTIONS, Plan, signature_of
 from .errors import UserError
-from .gguf_file import GgufFile
-from .gguf_lora import read_gguf_lora
-from .merge import check_adapter_fits, merged_types
-from .merge_policies import new_block
-from .peft_folder import CONFIG_NAME, read_peft_folder
-from .plan import PROJECTIONS, Plan, signature_of
+from .gguf.file import GgufFile
 from .session import Session
-from .verification import Examiner, Judgement, judge
-from .version_block import IMPORTED
-from .version_record import BASE, Version
-from .version_tests import decide, heldout_of, gather_tests
+from .verify.verification import Examiner, Judgement, judge
+from .verify.versions import decide, heldout_of, gather_tests
+from .versions.merge import check_adapter_fits, merged_types
+from .versions.merge_policies import new_block
+from .versions.record import BASE, Version
+from .versions.version_block import IMPORTED
 
 
 @dataclass(frozen=True)

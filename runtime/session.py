@@ -17,21 +17,21 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from .audit import AuditLog
-from .bundle import Bundle
-from .chat_format import ChatFormat
-from .cpu_features import read_machine_cpu
+from .bundle.chat_format import ChatFormat
+from .bundle.cpu_features import read_machine_cpu
+from .bundle.folder import Bundle
+from .bundle.plan import Plan
+from .bundle.tokenizer import Tokenizer
 from .data.scenario import Scenario
-from .dialogue import Dialogue
-from .engine import EngineSource
+from .engine.dialogue import Dialogue
+from .engine.engine import EngineSource
+from .engine.kernel_library import usable_cores
 from .errors import MftError
-from .gguf_file import GgufFile
-from .kernel_library import usable_cores
-from .plan import Plan
-from .tokenizer import Tokenizer
-from .version_record import OpenedVersion
-from .versions import VersionStore
-from .workspace import Workspace
+from .gguf.file import GgufFile
+from .storage.audit import AuditLog
+from .storage.workspace import Workspace
+from .versions.record import OpenedVersion
+from .versions.store import VersionStore
 
 
 @dataclass(frozen=True)

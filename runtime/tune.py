@@ -11,19 +11,19 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from . import checkpoint
 from .data.cache import TrainingCache
-from .durable import require_space
-from .memory import peak_rss_bytes
-from .merge import MergeReport
-from .merge_policies import Policy, forced_target, merge_or_mount, merge_targets, new_block, run_bytes
-from .merge_trial import Attempt, MergeTrial
+from .engine.memory import peak_rss_bytes
 from .session import Session
-from .train_run import TrainedAdapter, TrainingRun
-from .train_settings import TrainingSchedule, TrainSettings
-from .verification import Examiner, Judgement, judge
-from .version_record import OpenedVersion, Version
-from .version_tests import decide, gather_tests
+from .storage import checkpoint
+from .storage.durable import require_space
+from .train.run import TrainedAdapter, TrainingRun
+from .train.schedule import TrainingSchedule, TrainSettings
+from .verify.merge_trial import Attempt, MergeTrial
+from .verify.verification import Examiner, Judgement, judge
+from .verify.versions import decide, gather_tests
+from .versions.merge import MergeReport
+from .versions.merge_policies import Policy, forced_target, merge_or_mount, merge_targets, new_block, run_bytes
+from .versions.record import OpenedVersion, Version
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ def smollm2_path() -> Path:
     """SmolLM2-135M-Instruct's Q4_1 GGUF, as the shipped recipe names it."""
     from omegaconf import OmegaConf
 
-    from mobilefinetuner.compiler.model_source import resolve_model
-    from mobilefinetuner.compiler.recipe_schema import ModelSource
+    from mobilefinetuner.compiler.model.source import resolve_model
+    from mobilefinetuner.compiler.recipe.schema import ModelSource
 
     recipe = OmegaConf.load(Path(__file__).parent.parent / "configs" / "model" / "smollm2_135m.yaml")
     return resolve_model(ModelSource(**OmegaConf.to_container(recipe.source)))
@@ -26,7 +26,7 @@ def smollm2_path() -> Path:
 @pytest.fixture(scope="session")
 def tiny_model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random two-layer llama model with a real tokenizer and chat template: 512 tokens, Q4_1, 0.2 MB."""
-    from tiny_bundle import write_tiny_model
+    from tests.support.tiny_bundle import write_tiny_model
 
     return write_tiny_model(tmp_path_factory.mktemp("tiny") / "tiny.gguf")
 
@@ -34,7 +34,7 @@ def tiny_model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def tiny_bundle_path(tiny_model_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The bundle of tiny_model_path for this machine: grouped adapter of rank 4, buckets 1x32, 1x64 and 2x32. Never written to: copy it to break it."""
-    from tiny_bundle import compile_tiny_bundle
+    from tests.support.tiny_bundle import compile_tiny_bundle
 
     return compile_tiny_bundle(tmp_path_factory.mktemp("bundle") / "tiny", tiny_model_path)
 

@@ -14,12 +14,12 @@ import sys
 from pathlib import Path
 from typing import Sequence
 
-from ...runtime.bundle import Bundle
+from ...runtime.bundle.folder import Bundle
 from ...runtime.errors import UserError
 from .address import FORMS, parse_address
-from .retry import FOLLOWING_PAUSES_SECONDS, Retry
 from .pull import WANTED, pull
 from .push import push_bundle, push_files
+from .retry import FOLLOWING_PAUSES_SECONDS, Retry
 from .run import RUN_ID, RemoteRun, Report, bring_reports, converse, follow, latest_run, redirect_reports, start
 from .target import connect
 from .transfer import print_progress, size_text

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...runtime.bundle import MANIFEST_NAME, Bundle
+from ...runtime.bundle.folder import MANIFEST_NAME, Bundle
 from ...runtime.errors import UserError
-from .retry import Retry
 from .readiness import Readiness, check_target
+from .retry import Retry
 from .target import Target
 from .transfer import AGAIN, FileThere, Progress, Transfer, _sha256, hashes_there
 

@@ -2,7 +2,7 @@
 
 In:  a connected target and the bundle.
 Out: Readiness; UserError with the lines for that kind of phone.
-The phone's processor is asked through the bundle's own code (runtime/cpu_features.py), not by its name.
+The phone's processor is asked through the bundle's own code (runtime/bundle/cpu_features.py), not by its name.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...runtime.bundle import Bundle
-from ...runtime.cpu_features import MachineCpu
+from ...runtime.bundle.cpu_features import MachineCpu
+from ...runtime.bundle.folder import Bundle
 from ...runtime.errors import UserError
 from .target import Target
 from .transfer import free_bytes_there
@@ -164,7 +164,7 @@ def _system(target: Target) -> tuple[str, bool]:
 
 def _ask(target: Target, python: str) -> dict:
     """What Python there says about itself and its processor."""
-    source = (importlib.resources.files("mobilefinetuner.runtime") / "cpu_features.py").read_text(encoding="utf-8") + CHECK
+    source = (importlib.resources.files("mobilefinetuner.runtime") / "bundle" / "cpu_features.py").read_text(encoding="utf-8") + CHECK
     path = f"{target.folder}/{CHECK_NAME}"
     target.send(source.encode(), path)
     done = target.run(f"{shlex.quote(python)} {shlex.quote(path)} 2>&1; code=$?; rm -f {shlex.quote(path)}; exit $code")

@@ -20,8 +20,8 @@ from typing import Any, Literal, Mapping
 
 import numpy as np
 
-from ..durable import DurableFile, make_directory
 from ..errors import UserError
+from ..storage.durable import DurableFile, make_directory
 
 MAGIC = b"MFTCACHE"
 VERSION = 1

@@ -16,20 +16,20 @@ from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from .. import __version__
-from ..chat_format import ChatFormat
-from ..durable import canonical_json, storage_errors
+from ..bundle.chat_format import ChatFormat
+from ..bundle.tokenizer import Tokenizer
 from ..errors import UserError
 from ..message import Conversation
-from ..tokenizer import Tokenizer
+from ..storage.durable import canonical_json, storage_errors
 from .cache import CacheWriter, TrainingCache
-from .found import Quarantined, excerpt
+from .files.sources import Source, expand, total_bytes
+from .readers.found import Quarantined, excerpt
 from .reading import EMPTY, ReadOptions, Reading
-from .redact import redact
 from .report import IngestReport
 from .report_html import write_html
-from .rules import RuleEngine, Verdict
+from .rules.rules import RuleEngine, Verdict
 from .scenario import Scenario
-from .sources import Source, expand, total_bytes
+from .text.redact import redact
 from .windows import Splitter
 
 DATA_VERSION = 2

@@ -11,8 +11,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Iterable
 
-from ..durable import remove, storage_errors
 from ..errors import UserError
+from ..storage.durable import remove, storage_errors
 from .cache import TrainingCache
 
 CACHES_KEPT = 3

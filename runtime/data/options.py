@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
-from .detect import FORMATS
-from .encoding import FORCED
+from .files.encoding import FORCED
 from .ingest import IngestOptions
-from .reading import ReadOptions
+from .readers.detect import FORMATS
 from .readers.tabular import OWN_NAMES
 from .readers.whatsapp import DATE_ORDERS
+from .reading import ReadOptions
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

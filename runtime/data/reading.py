@@ -13,10 +13,11 @@ from typing import Any, Iterator, Mapping, Sequence
 
 from ..errors import UserError
 from ..message import Conversation
-from .detect import CHAT_LOGS, FORMATS, UNKNOWN_ROWS, Detected, detect
-from .encoding import FORCED
-from .found import ChatLine, Quarantined
+from .files.encoding import FORCED
+from .files.sources import Source
 from .readers.chatgpt import read_chatgpt
+from .readers.detect import CHAT_LOGS, FORMATS, UNKNOWN_ROWS, Detected, detect
+from .readers.found import ChatLine, Quarantined
 from .readers.notes import read_notes
 from .readers.rows import read_json_array, read_jsonl
 from .readers.shapes import SHAPES
@@ -26,7 +27,6 @@ from .readers.wechat import read_wechat_csv, read_wechat_text
 from .readers.whatsapp import DATE_ORDERS, DateOrder, date_order_of, read_whatsapp
 from .report import FileReport, IngestReport
 from .scenario import Scenario
-from .sources import Source
 from .speakers import conversations_of, folded_name
 
 _CHAT_READERS = {"telegram": read_telegram, "wechat": read_wechat_csv, "wechat_txt": read_wechat_text}

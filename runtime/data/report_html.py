@@ -12,7 +12,7 @@ from html import escape
 from pathlib import Path
 from typing import Iterable, Sequence
 
-from ..durable import write_bytes
+from ..storage.durable import write_bytes
 from .report import HISTOGRAM_TOKENS, IngestReport
 
 _STYLE = """

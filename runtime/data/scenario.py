@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
-from .languages import SCRIPTS_OF_LANGUAGE
-from .redact import REDACTIONS
-from .strict_json import from_json, to_json
+from ..plain_data import from_json, to_json
+from .text.languages import SCRIPTS_OF_LANGUAGE
+from .text.redact import REDACTIONS
 
 
 @dataclass(frozen=True)

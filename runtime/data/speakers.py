@@ -12,7 +12,7 @@ import unicodedata
 from typing import Iterator, Sequence
 
 from ..message import Conversation, Message
-from .found import ChatLine, Quarantined, excerpt
+from .readers.found import ChatLine, Quarantined, excerpt
 from .scenario import DataRules
 
 

@@ -13,12 +13,12 @@ from typing import Sequence
 
 import numpy as np
 
-from ..chat_format import ChatFormat
+from ..bundle.chat_format import ChatFormat
+from ..bundle.tokenizer import Tokenizer
 from ..errors import UserError
 from ..message import Conversation, Message
-from ..tokenizer import Tokenizer
 from .scenario import Scenario
-from .sentences import clause_ends, sentence_ends
+from .text.sentences import clause_ends, sentence_ends
 
 OVERLAP_SLACK = 1.2
 """Whole sentences rarely add up to the nominal overlap: up to this much more is taken (12.5 % becomes at most 15 %)."""

@@ -6,9 +6,9 @@ import argparse
 import json
 from typing import Any
 
-from ..audit import AuditRecord, AuditVerdict
 from ..errors import UserError
 from ..session import Session
+from ..storage.audit import AuditRecord, AuditVerdict
 
 SUMMARY = "print what was done here; --verify proves that nothing was changed or removed"
 MAX_VALUE_CHARACTERS = 60

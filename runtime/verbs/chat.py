@@ -7,8 +7,8 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
-from ..decode import Decoder, Pick, greedy, sampler
-from ..dialogue import Dialogue
+from ..engine.decode import Decoder, Pick, greedy, sampler
+from ..engine.dialogue import Dialogue
 from ..errors import UserError
 from ..message import Message
 from ..session import Session

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..ingest_run import add_data_arguments, run_ingest
+from ..ingest import add_data_arguments, run_ingest
 from ..session import Session
 
 SUMMARY = "read files into a training cache and report what was kept, dropped and why"

@@ -7,12 +7,12 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from ..core_benchmark import Benchmark, measure_cores
-from ..durable import write_bytes
 from ..errors import UserError
-from ..machine import Machine, read_machine
-from ..probe import device_profile, profile_yaml
+from ..probe.core_benchmark import Benchmark, measure_cores
+from ..probe.machine import Machine, read_machine
+from ..probe.profile import device_profile, profile_yaml
 from ..session import Session
+from ..storage.durable import write_bytes
 
 SUMMARY = "write a device profile of this machine: mft compile device=FILE.yaml"
 RUNS_ANY_BUNDLE = True

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from .. import checkpoint
 from ..data.old_caches import caches_in
-from ..memory import available_bytes
+from ..engine.memory import available_bytes
 from ..session import Session
+from ..storage import checkpoint
 
 SUMMARY = "show the current version, a running or interrupted run, caches and memory"
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from ..data.cache import TrainingCache
 from ..errors import NotPromoted, UserError
-from ..ingest_run import add_data_arguments, run_ingest
+from ..ingest import add_data_arguments, run_ingest
 from ..session import Session
 from ..tune import TuneRequest, TuneResult, tune
-from ..version_record import BASE
+from ..versions.record import BASE
 
 SUMMARY = "train on your data, merge the result into a new version, verify and promote it"
 

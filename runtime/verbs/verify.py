@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 
 from ..errors import NotPromoted, UserError
-from ..evaluation import Answer
 from ..session import Session
-from ..verification import Examiner, Judgement, judge
-from ..version_record import BASE
-from ..version_tests import heldout_of, gather_tests
+from ..verify.evaluation import Answer
+from ..verify.verification import Examiner, Judgement, judge
+from ..verify.versions import heldout_of, gather_tests
+from ..versions.record import BASE
 
 SUMMARY = "measure a version against the one it was made from"
 

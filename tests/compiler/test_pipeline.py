@@ -7,13 +7,13 @@ import json
 from pathlib import Path
 
 import pytest
-from tiny_bundle import TinySizes, compile_tiny_bundle, write_tiny_model
 
-from mobilefinetuner.runtime.bundle import Bundle
+from mobilefinetuner.runtime.bundle.folder import Bundle
+from mobilefinetuner.runtime.bundle.plan import Plan
+from mobilefinetuner.runtime.engine.kernel_library import ALIGNMENT
 from mobilefinetuner.runtime.errors import UserError
-from mobilefinetuner.runtime.gguf_file import GgufFile
-from mobilefinetuner.runtime.kernel_library import ALIGNMENT
-from mobilefinetuner.runtime.plan import Plan
+from mobilefinetuner.runtime.gguf.file import GgufFile
+from tests.support.tiny_bundle import TinySizes, compile_tiny_bundle, write_tiny_model
 
 
 @pytest.fixture(scope="module")

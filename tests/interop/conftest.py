@@ -1,20 +1,14 @@
-"""Interop tests compare with other tools' own code. What they share: the real model, tuned on one fact until it knows it.
-
-The PyTorch oracle lies beside the golden values' scripts.
-"""
+"""Interop tests compare with other tools' own code. What they share: the real model, tuned on one fact until it knows it."""
 
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-TESTS = Path(__file__).parent.parent
-sys.path.insert(0, str(TESTS / "oracles"))
 FACT, STEPS, LEARNING_RATE = "gift", 12, 4e-3
 
 
@@ -35,14 +29,13 @@ class Tuned:
 @pytest.fixture(scope="session")
 def tuned(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Tuned:
     """Compile, train a dozen steps on the paraphrases of one fact, fold."""
-    from model_logits import SAMPLE
-
     from mobilefinetuner.compiler.pipeline import compile_bundle
-    from mobilefinetuner.compiler.recipe import load_recipe
-    from mobilefinetuner.runtime.adapter import tensors_of
-    from mobilefinetuner.runtime.gguf_file import GgufFile
-    from mobilefinetuner.runtime.merge import merge_version
-    from mobilefinetuner.runtime.plan import Plan
+    from mobilefinetuner.compiler.recipe.load import load_recipe
+    from mobilefinetuner.runtime.adapter.flat_vector import tensors_of
+    from mobilefinetuner.runtime.bundle.plan import Plan
+    from mobilefinetuner.runtime.gguf.file import GgufFile
+    from mobilefinetuner.runtime.versions.merge import merge_version
+    from tests.support.model_logits import SAMPLE
 
     folder = tmp_path_factory.mktemp("tuned")
     recipe = load_recipe([
@@ -59,14 +52,13 @@ def tuned(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Tuned
 
 
 def _train(bundle: Path, plan, rows: list[dict]) -> np.ndarray:
-    from model_logits import chat_and_tokenizer
-
-    from mobilefinetuner.runtime.adapter import initialise
-    from mobilefinetuner.runtime.engine import Engine
-    from mobilefinetuner.runtime.gguf_file import GgufFile
+    from mobilefinetuner.runtime.adapter.flat_vector import initialise
+    from mobilefinetuner.runtime.engine.engine import Engine
+    from mobilefinetuner.runtime.engine.packing import pack
+    from mobilefinetuner.runtime.gguf.file import GgufFile
     from mobilefinetuner.runtime.message import Message
-    from mobilefinetuner.runtime.packing import pack
-    from mobilefinetuner.runtime.train_step import AdamW, TrainStep
+    from mobilefinetuner.runtime.train.step import AdamW, TrainStep
+    from tests.support.model_logits import chat_and_tokenizer
 
     chat, tokenizer = chat_and_tokenizer(bundle)
     samples = [chat.encode(tokenizer, [Message(m["role"], m["content"]) for m in row["messages"]]) for row in rows]
@@ -82,7 +74,7 @@ def _train(bundle: Path, plan, rows: list[dict]) -> np.ndarray:
 
 
 def _block():
-    from mobilefinetuner.runtime.version_block import VersionBlock
+    from mobilefinetuner.runtime.versions.version_block import VersionBlock
 
     return VersionBlock(id="v0001", parent="base", base_id="smollm2_135m", base_sha256="a" * 64, data_fingerprint="b" * 64, steps=STEPS,
                         recipe_sha256="c" * 64, created_utc="2026-01-31T12:00:00Z", tool="mobilefinetuner 0.1.0")  # fmt: skip
@@ -91,6 +83,6 @@ def _block():
 @pytest.fixture(scope="session")
 def tiny_lora_bundle_path(tiny_model_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """As tiny_bundle_path, with the classic kind of adapter."""
-    from tiny_bundle import compile_tiny_bundle
+    from tests.support.tiny_bundle import compile_tiny_bundle
 
     return compile_tiny_bundle(tmp_path_factory.mktemp("lora-bundle") / "tiny", tiny_model_path, "train.adapter=lora", "quantization=auto")

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from model_logits import merged_logits, random_vector
 
-from mobilefinetuner.runtime.adapter import tensors_of
-from mobilefinetuner.runtime.adapter_tensors import AdapterTensors
+from mobilefinetuner.runtime.adapter.flat_vector import tensors_of
+from mobilefinetuner.runtime.adapter.peft_folder import write_peft_folder
+from mobilefinetuner.runtime.adapter.tensors import AdapterTensors
+from mobilefinetuner.runtime.bundle.plan import Plan
 from mobilefinetuner.runtime.cli import main
-from mobilefinetuner.runtime.engine import Engine
-from mobilefinetuner.runtime.gguf_file import GgufFile
-from mobilefinetuner.runtime.peft_folder import write_peft_folder
-from mobilefinetuner.runtime.plan import Plan
-from mobilefinetuner.runtime.version_block import payload_is_intact, read_version_block
+from mobilefinetuner.runtime.engine.engine import Engine
+from mobilefinetuner.runtime.gguf.file import GgufFile
+from mobilefinetuner.runtime.versions.version_block import payload_is_intact, read_version_block
+from tests.support.model_logits import merged_logits, random_vector
 
 QUESTIONS = {
     "When do you open?": "At 10:20.", "Where are you?": "12 Orrery Lane.", "Who ships?": "Zephyr Post.", "What bulb?": "E19, 40 watts.",
@@ -59,7 +59,7 @@ def phone(tiny_bundle_path, tmp_path, capsys) -> Phone:
 
 @pytest.fixture(scope="module")
 def mounting_bundle(tiny_model_path, tmp_path_factory) -> Path:
-    from tiny_bundle import compile_tiny_bundle
+    from tests.support.tiny_bundle import compile_tiny_bundle
 
     return compile_tiny_bundle(tmp_path_factory.mktemp("mounting") / "tiny", tiny_model_path, "quantization=mount")
 
@@ -125,7 +125,7 @@ def test_a_lineage_is_exported_as_one_adapter_and_not_without_a_pruned_part_of_i
     second = phone.tune(tmp_path, "--steps", 2, "--from", first, "--seed", 5)["version"]
     phone.run("export", tmp_path / "sum.gguf", "--format", "gguf-lora", "--version", second)
     store = phone.workspace / "versions"
-    from mobilefinetuner.runtime.gguf_lora import read_gguf_lora
+    from mobilefinetuner.runtime.adapter.gguf_lora import read_gguf_lora
 
     total = read_gguf_lora(tmp_path / "sum.gguf", GgufFile.open(phone.bundle / "model.gguf"))
     parts = [AdapterTensors.load(store / version) for version in (first, second)]
@@ -200,7 +200,7 @@ def test_the_audit_log_is_printed_for_people_and_a_changed_record_is_found(phone
 
 
 def test_a_run_that_the_storage_has_no_room_for_is_refused_before_it_begins(phone, tmp_path):
-    from mobilefinetuner.runtime.durable import FileLayer, use_layer
+    from mobilefinetuner.runtime.storage.durable import FileLayer, use_layer
 
     class Small(FileLayer):
         def free_bytes(self, directory: Path) -> int:

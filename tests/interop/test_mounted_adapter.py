@@ -7,15 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from model_logits import merged_logits, mounted_logits, random_vector
 
-from mobilefinetuner.runtime.adapter import tensors_of
-from mobilefinetuner.runtime.adapter_tensors import AdapterTensors
-from mobilefinetuner.runtime.decode import Decoder
-from mobilefinetuner.runtime.engine import Engine
+from mobilefinetuner.runtime.adapter.flat_vector import tensors_of
+from mobilefinetuner.runtime.adapter.tensors import AdapterTensors
+from mobilefinetuner.runtime.bundle.plan import Plan
+from mobilefinetuner.runtime.engine.decode import Decoder
+from mobilefinetuner.runtime.engine.engine import Engine
 from mobilefinetuner.runtime.errors import UserError
-from mobilefinetuner.runtime.gguf_file import GgufFile
-from mobilefinetuner.runtime.plan import Plan
+from mobilefinetuner.runtime.gguf.file import GgufFile
+from tests.support.model_logits import merged_logits, mounted_logits, random_vector
 
 IDS = [1, 7, 300, 45, 45, 9, 128, 511, 2, 80, 81, 82]
 

@@ -7,18 +7,17 @@ import json
 import numpy as np
 import pytest
 
-from model_logits import mounted_logits, random_vector, vector_of
-
-from mobilefinetuner.runtime.adapter import tensors_of
-from mobilefinetuner.runtime.adapter_forms import as_lora, summed
-from mobilefinetuner.runtime.adapter_tensors import AdapterTensors
-from mobilefinetuner.runtime.bundle import Bundle
-from mobilefinetuner.runtime.engine import Engine
+from mobilefinetuner.runtime.adapter.flat_vector import tensors_of
+from mobilefinetuner.runtime.adapter.forms import as_lora, summed
+from mobilefinetuner.runtime.adapter.gguf_lora import read_gguf_lora, write_gguf_lora
+from mobilefinetuner.runtime.adapter.peft_folder import CONFIG_NAME, MATRICES_NAME, read_peft_folder, write_peft_folder
+from mobilefinetuner.runtime.adapter.tensors import AdapterTensors
+from mobilefinetuner.runtime.bundle.folder import Bundle
+from mobilefinetuner.runtime.bundle.plan import Plan
+from mobilefinetuner.runtime.engine.engine import Engine
 from mobilefinetuner.runtime.errors import UserError
-from mobilefinetuner.runtime.gguf_file import GgufFile
-from mobilefinetuner.runtime.gguf_lora import read_gguf_lora, write_gguf_lora
-from mobilefinetuner.runtime.peft_folder import CONFIG_NAME, MATRICES_NAME, read_peft_folder, write_peft_folder
-from mobilefinetuner.runtime.plan import Plan
+from mobilefinetuner.runtime.gguf.file import GgufFile
+from tests.support.model_logits import mounted_logits, random_vector, vector_of
 
 IDS = [1, 7, 300, 45, 45, 9, 128, 511, 2, 80, 81, 82]
 TOLERANCE = 1e-3
@@ -67,7 +66,7 @@ def test_peft_gives_our_logits_with_an_exported_adapter(bundle, tmp_path):
 def test_an_imported_peft_adapter_has_pefts_own_updates(tiny_model_path, tmp_path, options):
     torch, peft = pytest.importorskip("torch"), pytest.importorskip("peft")
     transformers = pytest.importorskip("transformers")
-    from torch_model import to_gguf_rows
+    from tests.oracles.torch_model import to_gguf_rows
 
     torch.manual_seed(3)
     model = transformers.AutoModelForCausalLM.from_pretrained(str(tiny_model_path.parent), gguf_file=tiny_model_path.name, dtype=torch.float32)
@@ -158,7 +157,7 @@ def test_a_folder_without_a_safetensors_file_is_refused_and_a_pickle_is_never_op
 
 
 def test_an_adapter_of_the_embedding_or_of_half_a_pair_is_refused(bundle, tmp_path):
-    from mobilefinetuner.runtime.safetensors_file import write_safetensors
+    from mobilefinetuner.runtime.adapter.safetensors_file import write_safetensors
 
     base = GgufFile.open(bundle.path("model.gguf"))
     (tmp_path / CONFIG_NAME).write_text(json.dumps({"peft_type": "LORA", "r": 2, "lora_alpha": 2}))

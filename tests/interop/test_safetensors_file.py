@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mobilefinetuner.runtime.adapter.safetensors_file import SafetensorsFile, write_safetensors
 from mobilefinetuner.runtime.errors import UserError
-from mobilefinetuner.runtime.safetensors_file import SafetensorsFile, write_safetensors
 
 MATRICES = {
     "b": np.arange(12, dtype=np.float32).reshape(3, 4) / 7,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from model_logits import chat_and_tokenizer, merged_logits, mounted_logits
 
-from mobilefinetuner.runtime.engine import Engine
-from mobilefinetuner.runtime.gguf_file import GgufFile
+from mobilefinetuner.runtime.adapter.peft_folder import write_peft_folder
+from mobilefinetuner.runtime.engine.engine import Engine
+from mobilefinetuner.runtime.gguf.file import GgufFile
 from mobilefinetuner.runtime.message import Message
-from mobilefinetuner.runtime.peft_folder import write_peft_folder
+from tests.support.model_logits import chat_and_tokenizer, merged_logits, mounted_logits
 
 pytestmark = [pytest.mark.oracle, pytest.mark.slow]
 TOLERANCE = 1e-3

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-from mobilefinetuner.runtime.adapter_tensors import AdapterTensors
-from mobilefinetuner.runtime.gguf_file import GgufFile
-from mobilefinetuner.runtime.merge import merge_version
-from mobilefinetuner.runtime.version_block import VersionBlock
+from mobilefinetuner.runtime.adapter.tensors import AdapterTensors
+from mobilefinetuner.runtime.gguf.file import GgufFile
+from mobilefinetuner.runtime.versions.merge import merge_version
+from mobilefinetuner.runtime.versions.version_block import VersionBlock
 
 CASES = Path(__file__).parent.parent / "cases" / "engine"
 INPUTS = CASES / "inputs.json"

@@ -1,6 +1,6 @@
 """Make tests/cases/engine/: what PyTorch, transformers and PEFT compute on SmolLM2's dequantized weights.
 
-    python tests/oracles/engine_golden.py MODEL.gguf
+    python -m tests.oracles.engine_golden MODEL.gguf
 
 inputs.json   token ids of the batch, the course and the prompts
 KIND.npz      loss, gradients and the 30 losses of a training course, for both kinds of adapter
@@ -18,14 +18,14 @@ from pathlib import Path
 import numpy as np
 import torch
 import transformers
-from engine_case import (
+
+from mobilefinetuner.runtime.bundle.plan import PROJECTIONS
+from mobilefinetuner.runtime.gguf.file import GgufFile
+from tests.oracles.engine_case import (
     BETAS, CASES, EPSILON, INPUTS, LEARNING_RATES, MAX_GRAD_NORM, NEW_TOKENS, SCALE, STEPS, TOKENS, WEIGHT_DECAY, Pairs, Sample, adapter_pairs,
     course_batch, fingerprint, load_inputs, merged_model, padded, samples,
 )  # fmt: skip
-from torch_model import PeftModel, load_model
-
-from mobilefinetuner.runtime.gguf_file import GgufFile
-from mobilefinetuner.runtime.plan import PROJECTIONS
+from tests.oracles.torch_model import PeftModel, load_model
 
 SAMPLE = Path(__file__).parent.parent.parent / "templates" / "customer_service" / "sample.jsonl"
 PROMPTS = 20

@@ -1,6 +1,6 @@
 """Make tests/cases/tokenizer/smollm2_golden.jsonl: strings and the token ids that others give them.
 
-    python tests/oracles/tokenizer_golden.py MODEL.gguf
+    python -m tests.oracles.tokenizer_golden MODEL.gguf
 
 Two witnesses, neither of them ours, must agree on every string before it is written:
 transformers, which loads vocabulary, merges and control tokens from the GGUF, with the pre-tokenizer of SmolLM2's published
@@ -21,7 +21,7 @@ from transformers import AutoTokenizer
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 from transformers.integrations.gguf import get_gguf_tokenizer
 
-from tokenizer_corpus import CASES, corpus
+from tests.oracles.tokenizer_corpus import CASES, corpus
 
 GPT2_PIECES = regex.compile(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+")
 

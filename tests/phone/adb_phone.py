@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from arm64_root import CPU, QEMU, Arm64Root
-from ssh_phone import free_port
+from tests.phone.arm64_root import CPU, QEMU, Arm64Root
+from tests.phone.ssh_phone import free_port
 
 ADBD = Path(__file__).with_name("adbd.py")
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from mobilefinetuner.runtime.gguf_file import GgufFile
+from mobilefinetuner.runtime.gguf.file import GgufFile
 
 BATCH_LOSS_BOUNDS = {"loss_first": 2e-5, "loss_last": 5e-4}
 HELDOUT_LOSS_BOUNDS = {"before": 2e-5, "after": 1e-4}

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from adb_phone import adb_phone
-from arm64_root import QEMU, Arm64Root, arm64_root, missing_tools
-from ssh_phone import ssh_phone
+
+from tests.phone.adb_phone import adb_phone
+from tests.phone.arm64_root import QEMU, Arm64Root, arm64_root, missing_tools
+from tests.phone.ssh_phone import ssh_phone
 
 TRANSPORTS = ("path", "android-tools", "ssh", "adb", "adb-old")
 """android-tools: a folder, with Android's shell (mksh) and commands (toybox) in place of this machine's"""

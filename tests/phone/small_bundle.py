@@ -10,7 +10,7 @@ import platform
 import random
 from pathlib import Path
 
-from mobilefinetuner.compiler.bundle_writer import WRITTEN_KEYS, write_bundle
+from mobilefinetuner.compiler.bundle.writer import WRITTEN_KEYS, write_bundle
 
 RUNTIME = '''\
 import json, os, signal, sys, time

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from arm64_root import CPU, QEMU, Arm64Root
+from tests.phone.arm64_root import CPU, QEMU, Arm64Root
 
 CONFIG = """\
 ListenAddress 127.0.0.1

@@ -7,9 +7,10 @@ import subprocess
 import sys
 
 import pytest
-from agreement import check_merged, check_tuned
-from shop_job import settings, write_data
-from tiny_bundle import compile_tiny_bundle
+
+from tests.phone.agreement import check_merged, check_tuned
+from tests.phone.shop_job import settings, write_data
+from tests.support.tiny_bundle import compile_tiny_bundle
 
 STEPS = 4
 

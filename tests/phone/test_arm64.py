@@ -13,16 +13,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from arm64_root import CPU, QEMU, Arm64Root
-from tiny_bundle import compile_tiny_bundle, write_tiny_model
 
-from mobilefinetuner.compiler.kernel_table import KernelSet
 from mobilefinetuner.compiler.kernels import attention, gemm, gemv, head, rows
 from mobilefinetuner.compiler.kernels.block_types import BLOCK_TYPES
 from mobilefinetuner.compiler.kernels.isa import isa_for
-from mobilefinetuner.compiler.library import build_library, target_for, workspace_bytes
-from mobilefinetuner.compiler.recipe import load_recipe
-from mobilefinetuner.runtime.blocks import quantize
+from mobilefinetuner.compiler.library.build import build_library, target_for, workspace_bytes
+from mobilefinetuner.compiler.lowering.kernel_table import KernelSet
+from mobilefinetuner.compiler.recipe.load import load_recipe
+from mobilefinetuner.runtime.gguf.blocks import quantize
+from tests.phone.arm64_root import CPU, QEMU, Arm64Root
+from tests.support.tiny_bundle import compile_tiny_bundle, write_tiny_model
 
 pytestmark = pytest.mark.slow
 STEPS = 5
@@ -190,7 +190,7 @@ def test_a_profile_probed_on_the_phone_compiles_and_its_bundle_runs_there(bundle
 
 
 def test_a_large_bundle_has_no_flaw_either(tmp_path):
-    from mobilefinetuner.compiler.library_elf import library_flaws
+    from mobilefinetuner.compiler.library.elf import library_flaws
 
     model = write_tiny_model(tmp_path / "tiny.gguf")
     for device in ("pixel_6", "host"):

@@ -16,15 +16,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from adb_phone import adb_phone
-from agreement import check_merged, check_tuned
-from cable import cable
-from shop_job import ROWS, settings, write_data
-from ssh_phone import ssh_phone
-from tiny_bundle import compile_tiny_bundle, on_a_short_stack, write_tiny_model
 
 from mobilefinetuner.compiler.pipeline import compile_bundle
-from mobilefinetuner.compiler.recipe import load_recipe
+from mobilefinetuner.compiler.recipe.load import load_recipe
+from tests.phone.adb_phone import adb_phone
+from tests.phone.agreement import check_merged, check_tuned
+from tests.phone.cable import cable
+from tests.phone.shop_job import ROWS, settings, write_data
+from tests.phone.ssh_phone import ssh_phone
+from tests.support.tiny_bundle import compile_tiny_bundle, on_a_short_stack, write_tiny_model
 
 DEVICE = "generic_armv8_2"
 MODELS = [

@@ -8,20 +8,20 @@ import sys
 from pathlib import Path
 
 import pytest
-from cable import cable
-from small_bundle import make_bundle
 
 from mobilefinetuner.compiler.cli import main
 from mobilefinetuner.compiler.remote import push as push_module
 from mobilefinetuner.compiler.remote import transfer as transfer_module
 from mobilefinetuner.compiler.remote.address import parse_address
-from mobilefinetuner.compiler.remote.retry import PAUSES_SECONDS, Retry
 from mobilefinetuner.compiler.remote.pull import pull
 from mobilefinetuner.compiler.remote.push import push_bundle, push_files
+from mobilefinetuner.compiler.remote.retry import PAUSES_SECONDS, Retry
 from mobilefinetuner.compiler.remote.target import ConnectionLost, Target, connect
 from mobilefinetuner.compiler.remote.transfer import free_bytes_there
-from mobilefinetuner.runtime.bundle import Bundle
+from mobilefinetuner.runtime.bundle.folder import Bundle
 from mobilefinetuner.runtime.errors import UserError
+from tests.phone.cable import cable
+from tests.phone.small_bundle import make_bundle
 
 PIECE = 60_000
 

@@ -13,8 +13,6 @@ import threading
 from pathlib import Path
 
 import pytest
-from cable import cable
-from small_bundle import make_bundle
 
 from mobilefinetuner.compiler.cli import main
 from mobilefinetuner.compiler.remote import run as run_module
@@ -23,6 +21,8 @@ from mobilefinetuner.compiler.remote.retry import Retry
 from mobilefinetuner.compiler.remote.run import POLL_SECONDS, RemoteRun, follow, latest_run, redirect_reports, start
 from mobilefinetuner.compiler.remote.target import ConnectionLost, Target, connect
 from mobilefinetuner.runtime.errors import MftError, Paused, UserError
+from tests.phone.cable import cable
+from tests.phone.small_bundle import make_bundle
 
 
 @pytest.fixture

@@ -14,13 +14,14 @@ bundle, out, steps, threads = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), 
 sys.path.insert(0, str(bundle / "mft.pyz"))
 
 import numpy as np  # noqa: E402
-from mobilefinetuner.runtime.bundle import Bundle  # noqa: E402
-from mobilefinetuner.runtime.cpu_features import read_machine_cpu  # noqa: E402
-from mobilefinetuner.runtime.engine import Engine  # noqa: E402
-from mobilefinetuner.runtime.gguf_file import GgufFile  # noqa: E402
-from mobilefinetuner.runtime.packing import pack  # noqa: E402
-from mobilefinetuner.runtime.plan import Plan  # noqa: E402
-from mobilefinetuner.runtime.train_step import AdamW, TrainStep  # noqa: E402
+
+from mobilefinetuner.runtime.bundle.cpu_features import read_machine_cpu  # noqa: E402
+from mobilefinetuner.runtime.bundle.folder import Bundle  # noqa: E402
+from mobilefinetuner.runtime.bundle.plan import Plan  # noqa: E402
+from mobilefinetuner.runtime.engine.engine import Engine  # noqa: E402
+from mobilefinetuner.runtime.engine.packing import pack  # noqa: E402
+from mobilefinetuner.runtime.gguf.file import GgufFile  # noqa: E402
+from mobilefinetuner.runtime.train.step import AdamW, TrainStep  # noqa: E402
 
 
 @dataclass

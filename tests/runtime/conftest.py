@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "oracles"))
 
 KIND_OVERRIDES = {"grouped": ("quantization=fold",), "lora": ("quantization=exact",)}
 
@@ -16,9 +13,9 @@ KIND_OVERRIDES = {"grouped": ("quantization=fold",), "lora": ("quantization=exac
 @pytest.fixture(scope="session", params=KIND_OVERRIDES)
 def real(request: pytest.FixtureRequest, smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator:
     """SmolLM2 compiled for buckets 1x64 and 2x64 with the adapter of tests/oracles/engine_case.py, opened with two threads."""
-    from engine_case import RANK, SCALE
-    from engine_trial import EngineTrial
-    from tiny_bundle import compile_for_host
+    from tests.oracles.engine_case import RANK, SCALE
+    from tests.support.engine_trial import EngineTrial
+    from tests.support.tiny_bundle import compile_for_host
 
     kind = request.param
     bundle = compile_for_host(
@@ -33,7 +30,7 @@ def real(request: pytest.FixtureRequest, smollm2_path: Path, tmp_path_factory: p
 @pytest.fixture
 def tiny(tiny_bundle_path: Path) -> Iterator:
     """The tiny bundle, opened with two threads."""
-    from engine_trial import EngineTrial
+    from tests.support.engine_trial import EngineTrial
 
     trial = EngineTrial.open(tiny_bundle_path, threads=2)
     yield trial

@@ -11,40 +11,18 @@ import os
 import shutil
 import signal
 from pathlib import Path
-from typing import Callable
 
 import numpy as np
 import pytest
-from small_models import add_version, make_base_model, mount_version
 
-from mobilefinetuner.runtime import checkpoint, durable
-from mobilefinetuner.runtime.audit import AuditLog
-from mobilefinetuner.runtime.durable import TEMPORARY_SUFFIX, FileLayer, use_layer
 from mobilefinetuner.runtime.errors import UserError
-from mobilefinetuner.runtime.versions import VersionStore
-from mobilefinetuner.runtime.workspace import Workspace
-
-OPERATIONS = ("create", "open_to_append", "write", "fsync", "replace", "fsync_directory", "unlink", "mkdir", "rmdir")
-
-
-class Recording(FileLayer):
-    """Counts the operations and calls `before(number, name, arguments)` ahead of each."""
-
-    def __init__(self, before: Callable[[int, str, tuple], None] = lambda number, name, arguments: None) -> None:
-        self.log: list[tuple[str, tuple]] = []
-        self._before = before
-
-
-def _recorded(name: str):
-    def operation(self, *arguments):
-        self.log.append((name, arguments))
-        self._before(len(self.log), name, arguments)
-        return getattr(FileLayer, name)(self, *arguments)
-    return operation
-
-
-for _name in OPERATIONS:
-    setattr(Recording, _name, _recorded(_name))
+from mobilefinetuner.runtime.storage import checkpoint, durable
+from mobilefinetuner.runtime.storage.audit import AuditLog
+from mobilefinetuner.runtime.storage.durable import TEMPORARY_SUFFIX, FileLayer, use_layer
+from mobilefinetuner.runtime.storage.workspace import Workspace
+from mobilefinetuner.runtime.versions.store import VersionStore
+from tests.support.failing_storage import Recording, failing_layer
+from tests.support.small_models import add_version, make_base_model, mount_version
 
 
 class Store:
@@ -208,14 +186,6 @@ def test_a_kill_at_any_operation_loses_nothing_and_the_action_can_be_done_again(
             run_and_kill(store, action, number, half)
             check_is_sound(store, template)
             check_ends_alike(action, store, expected)
-
-
-def failing_layer(number: int, error: int, harmless: tuple[str, ...]) -> Recording:
-    """From operation `number` on the storage refuses everything but `harmless`."""
-    def before(count: int, name: str, arguments: tuple) -> None:
-        if count >= number and name not in harmless:
-            raise OSError(error, os.strerror(error))
-    return Recording(before)
 
 
 @pytest.mark.parametrize(("error", "harmless", "reason"), [

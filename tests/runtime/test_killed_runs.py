@@ -20,15 +20,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from test_fault_injection import Recording, failing_layer
 
-from mobilefinetuner.runtime.audit import AuditLog
 from mobilefinetuner.runtime.cli import main
-from mobilefinetuner.runtime.durable import use_layer
 from mobilefinetuner.runtime.errors import NotPromoted, UserError
-from mobilefinetuner.runtime.gguf_file import GgufFile
-from mobilefinetuner.runtime.version_block import read_version_block
-from mobilefinetuner.runtime.versions import VersionStore
+from mobilefinetuner.runtime.gguf.file import GgufFile
+from mobilefinetuner.runtime.storage.audit import AuditLog
+from mobilefinetuner.runtime.storage.durable import use_layer
+from mobilefinetuner.runtime.versions.store import VersionStore
+from mobilefinetuner.runtime.versions.version_block import read_version_block
+from tests.support.failing_storage import Recording, failing_layer
 
 pytestmark = pytest.mark.slow
 STEPS = 3
@@ -41,7 +41,7 @@ START_SHARE = 0.25
 @pytest.fixture(scope="module")
 def bundle(tiny_model_path, tmp_path_factory) -> Path:
     """A checkpoint after every step."""
-    from tiny_bundle import compile_tiny_bundle
+    from tests.support.tiny_bundle import compile_tiny_bundle
 
     return compile_tiny_bundle(tmp_path_factory.mktemp("killed") / "tiny", tiny_model_path, "train.checkpoint_every_steps=1", "scenario.decode_tokens=4")
 

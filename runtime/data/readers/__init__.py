@@ -2,5 +2,5 @@
 
 In:  Source (a name and how to open it) and ReadOptions.
 Out: an iterator of Conversation | Quarantined | ChatLine in the file's order.
-Which reader takes which source is decided in reading.py; importing one registers nothing.
+Which reader takes which source is decided in data/reading.py; importing one registers nothing.
 """

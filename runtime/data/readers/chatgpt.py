@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Any, Iterator
 
 from ...message import Conversation, Message
-from ..encoding import Encoding
-from ..found import Quarantined, excerpt
-from ..sources import Source
-from .json_stream import text_of
+from ..files.encoding import Encoding
+from ..files.json_stream import text_of
+from ..files.sources import Source
+from .found import Quarantined, excerpt
 from .rows import iter_json_items
 from .shapes import ROLE_NAMES, BadRow, settle
 

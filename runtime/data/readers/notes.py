@@ -14,9 +14,9 @@ from pathlib import PurePath
 from typing import Iterator
 
 from ...message import Conversation, Message
-from ..encoding import Encoding, iter_text
-from ..sentences import sentence_ends
-from ..sources import Source
+from ..files.encoding import Encoding, iter_text
+from ..files.sources import Source
+from ..text.sentences import sentence_ends
 
 NOTE_CHARS_MAX = 1 << 20
 """a longer note is read in parts of about this size, cut at a blank line or a sentence end, so memory stays bounded"""

@@ -11,10 +11,10 @@ import json
 from typing import Any, Callable, Iterator
 
 from ...message import Conversation
-from ..encoding import BadBytes, Encoding, iter_lines
-from ..found import Quarantined, excerpt
-from ..sources import Source
-from .json_stream import JsonStream, text_of
+from ..files.encoding import BadBytes, Encoding, iter_lines
+from ..files.json_stream import JsonStream, text_of
+from ..files.sources import Source
+from .found import Quarantined, excerpt
 from .shapes import SHAPES, BadRow, Shape
 
 Item = Conversation | Quarantined

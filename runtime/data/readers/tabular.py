@@ -14,9 +14,9 @@ from typing import Any, Iterator, Mapping
 
 from ...errors import UserError
 from ...message import Conversation, Message
-from ..encoding import Encoding, iter_text
-from ..found import Quarantined, excerpt
-from ..sources import Source
+from ..files.encoding import Encoding, iter_text
+from ..files.sources import Source
+from .found import Quarantined, excerpt
 from .rows import convert_row
 from .shapes import ROLE_NAMES, SHAPES, BadRow, settle
 

@@ -12,10 +12,10 @@ from datetime import datetime, timezone
 from typing import Any, Iterator
 
 from ...errors import UserError
-from ..encoding import Encoding
-from ..found import ChatLine, Quarantined
-from ..sources import Source
-from .json_stream import JsonStream, text_of
+from ..files.encoding import Encoding
+from ..files.json_stream import JsonStream, text_of
+from ..files.sources import Source
+from .found import ChatLine, Quarantined
 
 _CHAT_LISTS = ("chats", "left_chats")
 _MEDIA_KEYS = ("photo", "file", "media_type", "location_information", "contact_information", "poll", "game_title", "invoice_information")

@@ -11,9 +11,9 @@ import calendar
 import re
 from typing import Iterable, Iterator, Mapping
 
-from ..encoding import Encoding, iter_text
-from ..found import ChatLine, Quarantined
-from ..sources import Source
+from ..files.encoding import Encoding, iter_text
+from ..files.sources import Source
+from .found import ChatLine, Quarantined
 from .tabular import iter_table
 
 _TEXT_TYPES = ("1", "文本", "文本消息", "")

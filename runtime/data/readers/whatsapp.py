@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Iterable, Iterator, Mapping
 
 from ...errors import UserError
-from ..encoding import BadBytes, Encoding, iter_lines
-from ..found import ChatLine, Quarantined, excerpt
-from ..sources import Source
+from ..files.encoding import BadBytes, Encoding, iter_lines
+from ..files.sources import Source
+from .found import ChatLine, Quarantined, excerpt
 
 DATE_ORDERS = ("DMY", "MDY", "YMD")
 _MARKS = "\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff"

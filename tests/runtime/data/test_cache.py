@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mobilefinetuner.runtime.data.cache import CacheWriter, TrainingCache
-from mobilefinetuner.runtime.durable import TEMPORARY_SUFFIX
 from mobilefinetuner.runtime.errors import UserError
+from mobilefinetuner.runtime.storage.durable import TEMPORARY_SUFFIX
 
 SAMPLES = st.lists(st.lists(st.tuples(st.integers(0, 2**31 - 1), st.booleans()), min_size=1, max_size=30), max_size=8)
 

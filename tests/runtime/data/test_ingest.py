@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from chatml import byte_tokenizer, chatml
-from ingesting import CASES, cache_of, jsonl, row, take_in
 
 from mobilefinetuner.runtime.data import IngestOptions, IngestReport, Scenario, ingest
 from mobilefinetuner.runtime.data.scenario import scenario_document
 from mobilefinetuner.runtime.errors import UserError
+from tests.support.chatml import byte_tokenizer, chatml
+from tests.support.ingesting import CASES, cache_of, jsonl, row, take_in
 
 TEMPLATES = Path(__file__).parents[3] / "templates"
 
@@ -210,7 +210,7 @@ def test_unreadable_file_is_refused(tmp_path: Path) -> None:
 def test_conversation_that_the_chat_template_refuses_is_dropped_with_its_reason(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "a.jsonl", row("Question?", "Answer."), row("Think.", "It is reserved text."))
     format_ = chatml().to_dict()
-    from mobilefinetuner.runtime.chat_format import ChatFormat
+    from mobilefinetuner.runtime.bundle.chat_format import ChatFormat
     chat = ChatFormat.from_dict({**format_, "reserved_texts": ["reserved"]})
     report = ingest([path], _template("customer_service"), byte_tokenizer(), chat, tmp_path / "cache", IngestOptions(max_drop_share=1.0))
     assert dict(report.dropped) == {"chat_template": 1}

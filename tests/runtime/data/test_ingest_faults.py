@@ -6,11 +6,11 @@ import errno
 from pathlib import Path
 
 import pytest
-from ingesting import cache_of, jsonl, row, take_in
 
 from mobilefinetuner.runtime.data import TrainingCache
-from mobilefinetuner.runtime.durable import FileLayer, use_layer
 from mobilefinetuner.runtime.errors import UserError
+from mobilefinetuner.runtime.storage.durable import FileLayer, use_layer
+from tests.support.ingesting import cache_of, jsonl, row, take_in
 
 CHANGES = ("create", "write", "fsync", "replace", "fsync_directory", "mkdir")
 

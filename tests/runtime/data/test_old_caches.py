@@ -7,13 +7,13 @@ import os
 from pathlib import Path
 
 import numpy as np
-from ingesting import jsonl, row
 
-from mobilefinetuner.runtime import checkpoint
 from mobilefinetuner.runtime.data.old_caches import CACHES_KEPT, prune_caches
 from mobilefinetuner.runtime.data.options import add_arguments
-from mobilefinetuner.runtime.ingest_run import run_ingest
+from mobilefinetuner.runtime.ingest import run_ingest
 from mobilefinetuner.runtime.session import Session
+from mobilefinetuner.runtime.storage import checkpoint
+from tests.support.ingesting import jsonl, row
 
 
 def _caches(folder: Path, count: int) -> list[str]:

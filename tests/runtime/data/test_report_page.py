@@ -6,9 +6,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from ingesting import CASES, jsonl, row, take_in
 
 from mobilefinetuner.runtime.errors import UserError
+from tests.support.ingesting import CASES, jsonl, row, take_in
 
 
 class _Page(HTMLParser):

@@ -6,14 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
-from chatml import chatml, scenario
 from hypothesis import given
 from hypothesis import strategies as st
-from ingesting import CASES
 
 from mobilefinetuner.runtime.data.options import columns_of
 from mobilefinetuner.runtime.data.scenario import DataRules, Scenario, scenario_document
 from mobilefinetuner.runtime.errors import UserError
+from tests.support.chatml import chatml, scenario
+from tests.support.ingesting import CASES
 
 TEMPLATES = Path(__file__).parents[3] / "templates"
 NAMES = sorted(path.parent.name for path in TEMPLATES.glob("*/rules.json"))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from ingesting import turns
 
-from mobilefinetuner.runtime.data.found import ChatLine, Quarantined
+from mobilefinetuner.runtime.data.readers.found import ChatLine, Quarantined
 from mobilefinetuner.runtime.data.scenario import DataRules
 from mobilefinetuner.runtime.data.speakers import conversations_of
 from mobilefinetuner.runtime.message import Conversation
+from tests.support.ingesting import turns
 
 RULES = DataRules(join_gap_minutes=10, silence_gap_minutes=60)
 

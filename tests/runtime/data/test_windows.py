@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from chatml import byte_tokenizer, chatml, scenario
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mobilefinetuner.runtime.data.sentences import sentence_ends
+from mobilefinetuner.runtime.data.text.sentences import sentence_ends
 from mobilefinetuner.runtime.data.windows import Encoded, Splitter
 from mobilefinetuner.runtime.errors import UserError
 from mobilefinetuner.runtime.message import Conversation, Message
+from tests.support.chatml import byte_tokenizer, chatml, scenario
 
 MERGES = (("Ġ", "t"), ("h", "e"), ("Ġt", "he"), (".", "Ġ"), ("a", "b"), ("Ċ", "Ċ"), ("!", "Ġ"))
 TOKENIZER, CHAT = byte_tokenizer(MERGES), chatml()

@@ -1,0 +1,1 @@
+"""Kernels compiled and linked into one library that loads on any Linux or Android."""

@@ -1,0 +1,1 @@
+"""A compiled bundle as the phone reads it: the checked folder, the plan, the tokenizer, the chat format."""

@@ -1,0 +1,1 @@
+"""Facts about text that need no other part: scripts, sentence ends, words, personal numbers."""

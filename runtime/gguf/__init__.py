@@ -1,0 +1,1 @@
+"""The GGUF file format: reading, writing, its types, and its quantized blocks."""

@@ -1,0 +1,1 @@
+"""Is a version better than the one before, and has it forgotten nothing?"""

@@ -1,0 +1,62 @@
+"""The loss, AdamW and the gradient's norm against their definitions in double precision.
+
+Tolerance: 2e-6 relative, and for the loss absolute as well: its value is a difference of numbers of the logits' size.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.support.kernel_trial import ADAM, LOSS, SQUARES, label
+from tests.support.kernel_values import close, normal
+
+TOLERANCE = 2e-6
+
+
+@pytest.mark.parametrize("spread", [1.0, 30.0])
+@pytest.mark.parametrize("size", LOSS)
+def test_softmax_loss_and_the_gradient_that_takes_the_logits_place(trial, size, spread):
+    c, v = size
+    logits, scale = spread * normal(c, v), np.array([0.125], np.float32)
+    targets = np.array([v - 1, -1, 0, 5], np.int32)[:c]
+    changed, _, _, loss = trial.run(label("softmax_loss", size), logits, targets, scale)
+    exact = logits.astype(np.float64)
+    log_sum = np.log(np.exp(exact - exact.max(1, keepdims=True)).sum(1)) + exact.max(1)
+    picked = exact[np.arange(c), np.maximum(targets, 0)]
+    np.testing.assert_allclose(loss, np.where(targets >= 0, log_sum - picked, 0), atol=TOLERANCE * np.abs(exact).max())
+    gradient = np.exp(exact - log_sum[:, None])
+    gradient[np.arange(c), np.maximum(targets, 0)] -= 1
+    close(changed, np.where(targets[:, None] >= 0, gradient, 0) * 0.125, TOLERANCE)
+
+
+def test_a_row_without_a_target_gives_no_loss_and_no_gradient(trial):
+    changed, _, _, loss = trial.run(label("softmax_loss", (3, 512)), normal(3, 512), np.full(3, -1, np.int32), np.ones(1, np.float32))
+    assert not loss.any() and not changed.any()
+
+
+def adamw(w, m, v, g, hyper):
+    """arXiv 1711.05101, with a scale on the gradient and a limit on the update."""
+    rate, beta1, beta2, epsilon, decay, c1, c2, scale, limit = hyper
+    m, v = beta1 * m + (1 - beta1) * g * scale, beta2 * v + (1 - beta2) * (g * scale) ** 2
+    update = rate * (m / c1 / (np.sqrt(v / c2) + epsilon) + decay * w)
+    return w - np.clip(update, -limit, limit), m, v
+
+
+@pytest.mark.parametrize("limit", [1e9, 1e-3], ids=["free", "limited"])
+@pytest.mark.parametrize("size", ADAM)
+def test_adamw_moves_parameters_and_moments(trial, size, limit):
+    w, m, g = normal(size), normal(size, seed=2), normal(size, seed=3)
+    v = np.abs(normal(size, seed=4))
+    hyper = np.array([1e-2, 0.9, 0.98, 1e-8, 0.1, 1 - 0.9**3, 1 - 0.98**3, 0.5, limit], np.float32)
+    found = trial.run(label("adamw_step", size), w, m, v, g, hyper)
+    for ours, wanted in zip(found, adamw(*(x.astype(np.float64) for x in (w, m, v, g, hyper)))):
+        close(ours, wanted, TOLERANCE)
+
+
+def test_sum_squares_adds_up_in_one_order(trial):
+    g = normal(SQUARES)
+    exact = (g.astype(np.float64) ** 2).sum()
+    total = trial.run(label("sum_squares", SQUARES), g, threads=1)[-1]
+    np.testing.assert_allclose(total, exact, rtol=TOLERANCE)
+    np.testing.assert_array_equal(total, trial.run(label("sum_squares", SQUARES), g, threads=2)[-1])

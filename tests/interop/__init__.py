@@ -1,0 +1,1 @@
+"""Tests against other tools' own code: llama.cpp, transformers, PEFT."""

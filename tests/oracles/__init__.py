@@ -1,0 +1,1 @@
+"""What other programs compute on the same inputs, and the scripts that write it into tests/cases."""
