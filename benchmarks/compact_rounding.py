@@ -15,7 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-
 from mobilefinetuner.runtime.adapter.tensors import AdapterTensors
 from mobilefinetuner.runtime.gguf import blocks
 from mobilefinetuner.runtime.gguf.file import GgufFile, TensorSource, write_gguf
@@ -29,6 +28,7 @@ def input_moments(base: Path, adapter: AdapterTensors, samples: Iterable[np.ndar
     """Σ x·xᵀ of what each adapted projection reads, in transformers with the adapter in PEFT; tensor name -> [K,K] f32."""
     sys.path.insert(0, str(Path(__file__).parent.parent))
     import torch
+
     from tests.oracles.torch_model import PeftModel
 
     model = PeftModel(base, adapter.kind, adapter.scale, dict(adapter.pairs))
@@ -77,12 +77,12 @@ def round_with_feedback(w: np.ndarray, moments: np.ndarray) -> np.ndarray:
     q, d, m = np.zeros((n, k), np.uint8), np.zeros((n, k // blocks.GROUP)), np.zeros((n, k // blocks.GROUP))
     for g in range(k // blocks.GROUP):
         at = g * blocks.GROUP
-        block = w[:, at:at + blocks.GROUP]
+        block = w[:, at : at + blocks.GROUP]
         low = block.min(axis=1)
         d[:, g] = ((block.max(axis=1) - low) / LEVELS).astype(np.float16)
         m[:, g] = low.astype(np.float16)
         error = _round_block(w, u, at, d[:, g], m[:, g], q)
-        w[:, at + blocks.GROUP:] -= error @ u[at:at + blocks.GROUP, at + blocks.GROUP:]
+        w[:, at + blocks.GROUP :] -= error @ u[at : at + blocks.GROUP, at + blocks.GROUP :]
     return _as_blocks(q, d, m)
 
 
@@ -95,7 +95,7 @@ def _round_block(w: np.ndarray, u: np.ndarray, at: int, d: np.ndarray, m: np.nda
         level = np.clip(np.floor((column - m) * inverse + 0.5), 0, LEVELS)
         q[:, at + j] = level
         error[:, j] = (column - (d * level + m)) / u[at + j, at + j]
-        w[:, at + j + 1:at + blocks.GROUP] -= np.outer(error[:, j], u[at + j, at + j + 1:at + blocks.GROUP])
+        w[:, at + j + 1 : at + blocks.GROUP] -= np.outer(error[:, j], u[at + j, at + j + 1 : at + blocks.GROUP])
     return error
 
 

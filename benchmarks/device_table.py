@@ -23,6 +23,7 @@ from mobilefinetuner.compiler.pipeline import compile_bundle  # noqa: E402
 from mobilefinetuner.compiler.recipe.load import load_recipe, shipped_configs  # noqa: E402
 from mobilefinetuner.runtime.bundle.folder import Bundle  # noqa: E402
 from mobilefinetuner.runtime.session import Session  # noqa: E402
+
 from tests.phone.arm64_root import Arm64Root, arm64_root  # noqa: E402
 
 QEMU = "qemu-aarch64"
@@ -74,9 +75,7 @@ def row(device: str, options: argparse.Namespace, root: Arm64Root, plugin: Path,
     plan = Session.open(bundle.folder, None, True, 1, to_execute=False).plan
     features = " ".join(bundle.manifest["required_cpu_features"])
     kernels_kb, plan_mb = bundle.files["kernels.so"].n_bytes / 1e3, plan.peak_bytes / 2**20
-    return (
-        f"| {device} | {recipe.device.cpu} | {size_mb:.1f} | {kernels_kb:.0f} | {plan_mb:.0f} | {features} | {counted[kernels] / 1e9:.2f} × 10⁹ |"
-    )
+    return f"| {device} | {recipe.device.cpu} | {size_mb:.1f} | {kernels_kb:.0f} | {plan_mb:.0f} | {features} | {counted[kernels] / 1e9:.2f} × 10⁹ |"
 
 
 def instructions(bundle: Bundle, steps: int, root: Arm64Root, plugin: Path) -> int:

@@ -29,6 +29,7 @@ from mobilefinetuner.runtime.session import Session
 from mobilefinetuner.runtime.train.schedule import TrainingSchedule, TrainSettings
 from mobilefinetuner.runtime.verify.evaluation import answer_cases, entity_recall
 from mobilefinetuner.runtime.verify.versions import gather_tests
+
 from tests.oracles.torch_model import HF_NAMES, load_model, to_hf_rows
 
 SAMPLE = Path(__file__).parent.parent / "templates" / "customer_service" / "sample.jsonl"
@@ -169,9 +170,15 @@ def recall(model: torch.nn.Module, session: Session, cases) -> float:
     def say(messages) -> str:
         prompt = torch.tensor([list(session.dialogue.prompt(messages))])
         stops = list(session.chat.stop_token_ids)
-        out = model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=session.scenario.decode_tokens, do_sample=False,
-                             eos_token_id=stops, pad_token_id=stops[0])
-        return session.tokenizer.decode([t for t in out[0, prompt.shape[1]:].tolist() if t not in stops])
+        out = model.generate(
+            prompt,
+            attention_mask=torch.ones_like(prompt),
+            max_new_tokens=session.scenario.decode_tokens,
+            do_sample=False,
+            eos_token_id=stops,
+            pad_token_id=stops[0],
+        )
+        return session.tokenizer.decode([t for t in out[0, prompt.shape[1] :].tolist() if t not in stops])
 
     return entity_recall(answer_cases(cases, say))
 
@@ -214,7 +221,14 @@ def main() -> None:
     for seed in options.seeds:
         for text in options.variants:
             row = run(options.work.absolute(), tuple(map(int, text.split("+"))), seed)
-            cells = (f"{row.min_rank}+{row.scale_rank}", seed, f"{row.parameters:,}", f"{row.loss_mounted:.3f}", f"{row.loss_folded:.3f}", f"{row.entity_recall:.2f}")
+            cells = (
+                f"{row.min_rank}+{row.scale_rank}",
+                seed,
+                f"{row.parameters:,}",
+                f"{row.loss_mounted:.3f}",
+                f"{row.loss_folded:.3f}",
+                f"{row.entity_recall:.2f}",
+            )
             print(json.dumps(asdict(row)) if options.json else "| " + " | ".join(map(str, cells)) + " |", flush=True)
 
 

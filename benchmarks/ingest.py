@@ -44,7 +44,6 @@ class CountingChat:
 
     def __init__(self) -> None:
         import numpy as np
-
         from mobilefinetuner.runtime.bundle.chat_format import EncodedConversation
 
         roles = ("system", "user", "assistant", "tool")
@@ -98,8 +97,15 @@ def measure(n_mb: int, kind: str, scenario_name: str = "customer_service") -> di
         report = ingest([path], scenario, CountingTokenizer(), CountingChat(), Path(folder, "cache"), IngestOptions(max_drop_share=1))
         whole = time.process_time() - start
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {"rows": rows, "kept": report.kept, "megabytes": size_mb, "judging_mb_per_second": size_mb / judging, "whole_mb_per_second": size_mb / whole,
-            "peak_rss_mb": peak / 1024, "peak_above_start_mb": (peak - before) / 1024}
+    return {
+        "rows": rows,
+        "kept": report.kept,
+        "megabytes": size_mb,
+        "judging_mb_per_second": size_mb / judging,
+        "whole_mb_per_second": size_mb / whole,
+        "peak_rss_mb": peak / 1024,
+        "peak_above_start_mb": (peak - before) / 1024,
+    }
 
 
 def judge_only(path: Path, scenario, spool_dir: Path) -> float:
@@ -134,9 +140,12 @@ def main() -> None:
     if arguments.json:
         print(json.dumps(result))
     else:
-        print(f"{result['megabytes']:.0f} MB, {result['rows']:,} rows ({result['kept']:,} kept): {result['judging_mb_per_second']:.1f} MB/s before "
-              f"tokenization, {result['whole_mb_per_second']:.1f} MB/s with everything but the tokenizer; peak {result['peak_rss_mb']:.0f} MB, "
-              f"{result['peak_above_start_mb']:.0f} MB above the start", file=sys.stdout)
+        print(
+            f"{result['megabytes']:.0f} MB, {result['rows']:,} rows ({result['kept']:,} kept): {result['judging_mb_per_second']:.1f} MB/s before "
+            f"tokenization, {result['whole_mb_per_second']:.1f} MB/s with everything but the tokenizer; peak {result['peak_rss_mb']:.0f} MB, "
+            f"{result['peak_above_start_mb']:.0f} MB above the start",
+            file=sys.stdout,
+        )
 
 
 if __name__ == "__main__":

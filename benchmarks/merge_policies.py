@@ -17,7 +17,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from compact_rounding import input_moments, write_compact
-
 from mobilefinetuner.runtime.adapter.tensors import AdapterTensors
 from mobilefinetuner.runtime.cli import main as phone
 from mobilefinetuner.runtime.data.cache import TrainingCache
@@ -125,7 +124,10 @@ def _llama_cpp_recall(path: Path, trial: Trial) -> float | None:
 
 
 def _table(rows: list[Row]) -> str:
-    lines = ["| adapter | policy | the version takes | held-out loss | entity recall | answers as mounted | recall in llama.cpp |", "|---|---|---|---|---|---|---|"]
+    lines = [
+        "| adapter | policy | the version takes | held-out loss | entity recall | answers as mounted | recall in llama.cpp |",
+        "|---|---|---|---|---|---|---|",
+    ]
     for r in rows:
         size = f"{r.version_bytes / 1e6:.1f} MB" if r.version_bytes else "—"
         in_llama = "—" if r.llama_cpp_recall is None else f"{r.llama_cpp_recall:.2f}"

@@ -52,7 +52,9 @@ def main() -> int:
             for side in SIDES:
                 turns[side].append(in_own_process(side, options))
                 last = turns[side][-1]
-                say(f"round {turn + 1}/{options.rounds} {side:8} {statistics.median(last['step_seconds']):.3f} s  {last['peak_rss_bytes'] / 2**20:,.0f} MB")
+                say(
+                    f"round {turn + 1}/{options.rounds} {side:8} {statistics.median(last['step_seconds']):.3f} s  {last['peak_rss_bytes'] / 2**20:,.0f} MB"
+                )
     return report(turns, options)
 
 
@@ -110,7 +112,6 @@ def token_ids(tokens: int) -> list[int]:
 def ours(options: argparse.Namespace) -> dict:
     """Times of our steps; imports nothing but the runtime."""
     import numpy as np
-
     from mobilefinetuner.runtime.adapter.flat_vector import initialise
     from mobilefinetuner.runtime.bundle.plan import Plan
     from mobilefinetuner.runtime.engine.engine import Engine
@@ -190,10 +191,14 @@ def report(turns: dict[str, list[dict]], options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps({**settings, **sides, **ratios}))
     else:
-        print(f"one training step, {options.tokens} tokens, {options.threads} thread(s), checkpointing {'on' if options.checkpointing else 'off in PyTorch'}")
+        print(
+            f"one training step, {options.tokens} tokens, {options.threads} thread(s), checkpointing {'on' if options.checkpointing else 'off in PyTorch'}"
+        )
         for side, values in sides.items():
             rate = options.tokens / values["step_seconds"]
-            print(f"{side:8} {values['step_seconds']:7.3f} s  {rate:7.1f} tokens/s  {values['peak_rss_bytes'] / 2**20:7,.0f} MB  loss {values['loss']:.4f}")
+            print(
+                f"{side:8} {values['step_seconds']:7.3f} s  {rate:7.1f} tokens/s  {values['peak_rss_bytes'] / 2**20:7,.0f} MB  loss {values['loss']:.4f}"
+            )
         for name, ratio in ratios.items():
             print(f"{name:10} {ratio:.3f}")
     if abs(sides["ours"]["loss"] - sides["pytorch"]["loss"]) > LOSS_TOLERANCE:

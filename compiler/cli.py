@@ -11,8 +11,8 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Sequence
 
 from ..runtime.errors import MftError, UserError
 

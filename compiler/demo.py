@@ -70,7 +70,10 @@ def _show(console: Console, report: dict, bundle: Path, workspace: Path, compile
     rows = [
         ("held-out perplexity", f"{before['perplexity']:.2f} → {after['perplexity']:.2f}"),
         ("facts in the answers", f"{before['entity_recall']:.2f} → {after['entity_recall']:.2f} (all {len(pairs)} held-back questions)"),
-        ("training", f"{report['steps']} steps, loss {report['loss_first']:.3f} → {report['loss_last']:.3f}, {report['tokens_per_second']:.0f} tokens/s"),
+        (
+            "training",
+            f"{report['steps']} steps, loss {report['loss_first']:.3f} → {report['loss_last']:.3f}, {report['tokens_per_second']:.0f} tokens/s",
+        ),
         ("time", f"compile {compiled:.0f} s, train {report['seconds']:.0f} s, all {total:.0f} s"),
         ("peak memory", f"{report['peak_rss_bytes'] / 2**20:.0f} MB, planned {report['plan_bytes'] / 2**20:.0f} MB"),
         ("verdict", f"{report['verdict']}: " + "; ".join(report["reasons"])),

@@ -96,7 +96,11 @@ def _check_sizes(recipe: Recipe, shape: ModelShape) -> None:
             raise UserError("train.buckets", f"{bucket} has {tokens} tokens", f"multiples of {COLUMNS}", f"1x{-(-tokens // COLUMNS) * COLUMNS}")
         if tokens > shape.context_length:
             raise UserError("train.buckets", f"{bucket} is longer than the model's context", f"at most {shape.context_length} tokens")
-    for name, width in (("embedding_length", shape.d_model), ("feed_forward_length", shape.ffn), ("key-value width", shape.kv_heads * shape.head_dim)):
+    for name, width in (
+        ("embedding_length", shape.d_model),
+        ("feed_forward_length", shape.ffn),
+        ("key-value width", shape.kv_heads * shape.head_dim),
+    ):
         if width % GROUP:
             raise UserError(f"model {recipe.model.name}", f"{name} is {width}", f"multiples of {GROUP}")
     if shape.vocab % GROUP:
@@ -137,9 +141,7 @@ def _plan(recipe: Recipe, shape: ModelShape, kernels: KernelSet) -> Plan:
         shape.layers, shape.d_model, shape.heads, shape.kv_heads, shape.head_dim, shape.ffn, shape.vocab, shape.rope_base, context,
         train.head_chunk_tokens, shape.tensor_types["token_embd.weight"], shape.head_tensor,
     )  # fmt: skip
-    return Plan(
-        PLAN_FORMAT, model, adapter_plan(shape, adapter), buckets, signatures_of(shape, adapter), workspace_bytes(kernels), entries, ()
-    )
+    return Plan(PLAN_FORMAT, model, adapter_plan(shape, adapter), buckets, signatures_of(shape, adapter), workspace_bytes(kernels), entries, ())
 
 
 def _scenario(recipe: Recipe, model: GgufFile, tokenizer_document: bytes) -> dict:
@@ -158,9 +160,7 @@ def _template_files(recipe: Recipe, tokenizer: bytes, chat: dict, progress: Prog
     own = folder / ability_probes.FILE_NAME
     shared = Path(str(importlib.resources.files("mobilefinetuner.templates"))) / ability_probes.FILE_NAME
     longest = max(parse_bucket(bucket)[1] for bucket in recipe.train.buckets)
-    probes = ability_probes.bundled_probes(
-        own if own.is_file() else shared, Tokenizer.from_json(tokenizer), ChatFormat.from_dict(chat), longest
-    )
+    probes = ability_probes.bundled_probes(own if own.is_file() else shared, Tokenizer.from_json(tokenizer), ChatFormat.from_dict(chat), longest)
     if probes.left_out:
         progress(f"    {len(probes.left_out)} base-ability probes are longer than the longest bucket ({longest} tokens) and left out")
     return files | ({ability_probes.FILE_NAME: probes.content} if probes.content else {})
@@ -170,7 +170,9 @@ def _manifest_fields(recipe: Recipe) -> dict:
     device = recipe.device
     return {
         "abi": {
-            "arch": device.arch, "mtriple": device.mtriple, "cpu": device.cpu,
+            "arch": device.arch,
+            "mtriple": device.mtriple,
+            "cpu": device.cpu,
             "variants": [{"file": name, "required_cpu_features": list(features)} for name, _, features in _targets(recipe)[1:]],
         },
         "recipe": recipe.portable(),

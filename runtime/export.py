@@ -74,7 +74,9 @@ def lineage_adapter(store: VersionStore, version_id: str) -> AdapterTensors:
     adapters: list[AdapterTensors] = []
     while version_id != BASE:
         if store.is_pruned(version_id):
-            raise UserError(f"version {version_id}", "was pruned, and its adapter is part of this lineage", remedy="--format gguf, which needs no adapter")
+            raise UserError(
+                f"version {version_id}", "was pruned, and its adapter is part of this lineage", remedy="--format gguf, which needs no adapter"
+            )
         adapters.append(AdapterTensors.load(store.directory / version_id))
         record = store.record(version_id)
         # A mounted adapter was trained on from its parent's, so it holds all that came after the weights it stands on.

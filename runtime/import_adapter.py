@@ -18,7 +18,7 @@ from .errors import UserError
 from .gguf.file import GgufFile
 from .session import Session
 from .verify.verification import Examiner, Judgement, judge
-from .verify.versions import decide, heldout_of, gather_tests
+from .verify.versions import decide, gather_tests, heldout_of
 from .versions.merge import check_adapter_fits, merged_types
 from .versions.merge_policies import new_block
 from .versions.record import BASE, Version

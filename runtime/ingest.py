@@ -42,7 +42,9 @@ def _drop_old_caches(session: Session, in_use: str) -> None:
     if listing.notices:
         return
     try:
-        gone = prune_caches(session.workspace.cache_dir, [in_use, *(version.data_fingerprint for version in listing.versions)], session.workspace.runs_dir)
+        gone = prune_caches(
+            session.workspace.cache_dir, [in_use, *(version.data_fingerprint for version in listing.versions)], session.workspace.runs_dir
+        )
     except UserError as error:
         session.notices([f"old training caches stay: {error}"])  # the data is in: that is what was asked for
         return

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from typing import Any, Mapping, TypeVar
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 from .errors import UserError
 
@@ -46,8 +47,9 @@ def _build(kind: type, value: Any, where: str, problems: list[str]) -> Any:
             near = difflib.get_close_matches(key, fields, n=1)
             hint = f", did you mean {near[0]!r}?" if near else f", known keys: {', '.join(fields)}"
             problems.append(f"{where} has the unknown key {key!r}{hint}")
-    needed = [f.name for f in fields.values()
-              if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING and f.name not in value]
+    needed = [
+        f.name for f in fields.values() if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING and f.name not in value
+    ]
     problems.extend(f"{where} lacks the key {name!r}" for name in needed)
     given = {key: _convert(fields[key], item, f"{where}.{key}", problems) for key, item in value.items() if key in fields}
     if problems:

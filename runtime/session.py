@@ -45,7 +45,7 @@ class Session:
     """compute threads"""
 
     @classmethod
-    def open(cls, bundle: Path, workspace: Path | None, as_json: bool, threads: int | None, to_execute: bool = True) -> "Session":
+    def open(cls, bundle: Path, workspace: Path | None, as_json: bool, threads: int | None, to_execute: bool = True) -> Session:
         """Verify the bundle and find the workspace; UserError when either is not usable. Nothing is written.
 
         to_execute: False for verbs that also serve a machine which the bundle's kernels are not made for.

@@ -85,7 +85,13 @@ def tune(session: Session, cache: TrainingCache, request: TuneRequest) -> TuneRe
     samples = cache.samples("train")
     settings = TrainSettings.from_recipe(recipe, request.epochs, request.seed)
     schedule = TrainingSchedule.of(settings, len(samples), request.steps)
-    identity = {"bundle": session.bundle.bundle_id, "parent": parent.id, "data": cache.fingerprint, "steps": schedule.steps, "settings": asdict(settings)}
+    identity = {
+        "bundle": session.bundle.bundle_id,
+        "parent": parent.id,
+        "data": cache.fingerprint,
+        "steps": schedule.steps,
+        "settings": asdict(settings),
+    }
     run = TrainingRun(session.engines, session.workspace.tune_dir, session.audit, session.say)
     trained = run.train(parent, samples, schedule, identity, request.resume)
     examiner = Examiner(session.engines, session.dialogue, tests, session.say)

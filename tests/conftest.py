@@ -14,10 +14,9 @@ BEGUN = pytest.StashKey[float]()
 @pytest.fixture(scope="session")
 def smollm2_path() -> Path:
     """SmolLM2-135M-Instruct's Q4_1 GGUF, as the shipped recipe names it."""
-    from omegaconf import OmegaConf
-
     from mobilefinetuner.compiler.model.source import resolve_model
     from mobilefinetuner.compiler.recipe.schema import ModelSource
+    from omegaconf import OmegaConf
 
     recipe = OmegaConf.load(Path(__file__).parent.parent / "configs" / "model" / "smollm2_135m.yaml")
     return resolve_model(ModelSource(**OmegaConf.to_container(recipe.source)))

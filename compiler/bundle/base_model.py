@@ -96,7 +96,7 @@ def _converted(source: GgufFile, name: str, to_type: str, errors: _Errors) -> Te
 
     def read() -> Iterator[np.ndarray]:
         for start in range(0, len(raw), rows_at_once):
-            rows = raw[start:start + rows_at_once]
+            rows = raw[start : start + rows_at_once]
             try:
                 made = np.ascontiguousarray(convert(rows, info.type_name, to_type)).view(np.uint8).reshape(len(rows), -1)
             except (ValueError, NotImplementedError) as error:

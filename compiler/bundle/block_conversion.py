@@ -59,8 +59,8 @@ def _small(groups: np.ndarray, zero_point: int, has_minimum: bool, fifth_bits: b
     d = blocks.half(groups, 0)
     m = blocks.half(groups, 2) if has_minimum else d * np.float32(-zero_point)
     start = 4 if has_minimum else 2
-    q = blocks.nibbles(groups[..., start + 4 * fifth_bits:])
-    return Linear(d, m, q | blocks.fifth_bits(groups[..., start:start + 4]) if fifth_bits else q)
+    q = blocks.nibbles(groups[..., start + 4 * fifth_bits :])
+    return Linear(d, m, q | blocks.fifth_bits(groups[..., start : start + 4]) if fifth_bits else q)
 
 
 def _super(supers: np.ndarray, fifth_bits: bool) -> Linear:
@@ -73,7 +73,7 @@ def _super(supers: np.ndarray, fifth_bits: bool) -> Linear:
     shape = (n, -1, 8)
     d = blocks.half(supers, 0) * scales.astype(np.float32).reshape(shape)
     m = -blocks.half(supers, 2) * minima.astype(np.float32).reshape(shape)
-    packed = supers[..., 16 + 32 * fifth_bits:].reshape(n, -1, 4, 1, 32)
+    packed = supers[..., 16 + 32 * fifth_bits :].reshape(n, -1, 4, 1, 32)
     q = (packed >> np.array([0, 4], np.uint8).reshape(2, 1)) & np.uint8(15)  # [N, S, 4, 2, 32]: low halves are the earlier group
     q = q.reshape(n, -1, 32)
     if fifth_bits:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Mapping
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -65,10 +66,17 @@ def print_bundle(description: Mapping[str, Any], console: Console) -> None:
     rows = [(name, _size(file["n_bytes"]), file["sha256"][:16]) for name, file in description["files"].items()]
     console.print(_table(("file", "size", "sha256"), rows))
     if conversions := description["base_conversions"]:
-        console.print(_table(("base converted", *list(conversions[0])[1:]), ([f"{v:.1e}" if isinstance(v, float) else str(v) for v in c.values()] for c in conversions)))
+        console.print(
+            _table(
+                ("base converted", *list(conversions[0])[1:]),
+                ([f"{v:.1e}" if isinstance(v, float) else str(v) for v in c.values()] for c in conversions),
+            )
+        )
     phases = description["memory"]
     if phases:
-        console.print(_table(("memory plan", *list(phases[0])[1:]), ([_size(v) if isinstance(v, int) else v for v in phase.values()] for phase in phases)))
+        console.print(
+            _table(("memory plan", *list(phases[0])[1:]), ([_size(v) if isinstance(v, int) else v for v in phase.values()] for phase in phases))
+        )
     console.print(_table(("recipe", ""), ((key, str(value)) for key, value in _flat(description["recipe"]))))
 
 

@@ -14,8 +14,9 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Mapping
+from typing import Any
 
 from ...runtime.bundle.folder import FORMAT_VERSION, MANIFEST_KEYS, MANIFEST_NAME, Bundle, bundle_id_of, canonical_json, is_file_name
 from ...runtime.errors import UserError

@@ -27,8 +27,10 @@ def attention(name: str, b: int, t: int, heads: int, kv_heads: int, width: int, 
 
     @T.prim_func
     def func(
-        q: T.Buffer((b, t, heads, width), "float32"), k: T.Buffer((b, t, kv_heads, width), "float32"),
-        v: T.Buffer((b, t, kv_heads, width), "float32"), start: T.Buffer((b, t), "int32"),
+        q: T.Buffer((b, t, heads, width), "float32"),
+        k: T.Buffer((b, t, kv_heads, width), "float32"),
+        v: T.Buffer((b, t, kv_heads, width), "float32"),
+        start: T.Buffer((b, t), "int32"),
         o: T.Buffer((b, t, heads, width), "float32"),
     ):
         for task in T.parallel(b * heads):
@@ -55,10 +57,14 @@ def attention_grad(name: str, b: int, t: int, heads: int, kv_heads: int, width: 
 
     @T.prim_func
     def func(
-        do: T.Buffer((b, t, heads, width), "float32"), q: T.Buffer((b, t, heads, width), "float32"),
-        k: T.Buffer((b, t, kv_heads, width), "float32"), v: T.Buffer((b, t, kv_heads, width), "float32"),
-        start: T.Buffer((b, t), "int32"), dq: T.Buffer((b, t, heads, width), "float32"),
-        dk: T.Buffer((b, t, heads, width), "float32"), dv: T.Buffer((b, t, heads, width), "float32"),
+        do: T.Buffer((b, t, heads, width), "float32"),
+        q: T.Buffer((b, t, heads, width), "float32"),
+        k: T.Buffer((b, t, kv_heads, width), "float32"),
+        v: T.Buffer((b, t, kv_heads, width), "float32"),
+        start: T.Buffer((b, t), "int32"),
+        dq: T.Buffer((b, t, heads, width), "float32"),
+        dk: T.Buffer((b, t, heads, width), "float32"),
+        dv: T.Buffer((b, t, heads, width), "float32"),
     ):
         for task in T.parallel(b * heads):
             k_t = T.alloc_buffer((width, t), "float32", scope="local")
@@ -96,8 +102,10 @@ def decode_attention(name: str, context: int, heads: int, kv_heads: int, width: 
 
     @T.prim_func
     def func(
-        q: T.Buffer((1, heads, width), "float32"), keys: T.Buffer((context, kv_heads, width), "float32"),
-        values: T.Buffer((context, kv_heads, width), "float32"), position: T.Buffer((1,), "int32"),
+        q: T.Buffer((1, heads, width), "float32"),
+        keys: T.Buffer((context, kv_heads, width), "float32"),
+        values: T.Buffer((context, kv_heads, width), "float32"),
+        position: T.Buffer((1,), "int32"),
         o: T.Buffer((1, heads, width), "float32"),
     ):
         for h in T.parallel(heads):

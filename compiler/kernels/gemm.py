@@ -83,8 +83,13 @@ def matmul(name: str, form: Form, m: int, n: int, r: int, alpha: float, isa: Isa
         for i in T.parallel(m // rows):
             for j in range(n // columns):
                 tile(
-                    lambda i, r: a[r, i] if transposed else a[i, r], lambda r, j: b[r, j],
-                    lambda i, j, v: T.buffer_store(y, v * T.float32(alpha), [i, j]), i * rows, 0, r, j * columns,
+                    lambda i, r: a[r, i] if transposed else a[i, r],
+                    lambda r, j: b[r, j],
+                    lambda i, j, v: T.buffer_store(y, v * T.float32(alpha), [i, j]),
+                    i * rows,
+                    0,
+                    r,
+                    j * columns,
                 )
 
     return named(func, name)
@@ -102,8 +107,13 @@ def _matmul_packed(m: int, n: int, r: int, alpha: float, rows: int, columns: int
         for i in T.parallel(m // rows):
             for j in range(n // columns):
                 tile(
-                    lambda i, r: a[i, r], lambda r, j: packed[r, j],
-                    lambda i, j, v: T.buffer_store(y, v * T.float32(alpha), [i, j]), i * rows, 0, r, j * columns,
+                    lambda i, r: a[i, r],
+                    lambda r, j: packed[r, j],
+                    lambda i, j, v: T.buffer_store(y, v * T.float32(alpha), [i, j]),
+                    i * rows,
+                    0,
+                    r,
+                    j * columns,
                 )
 
     return func
@@ -119,8 +129,13 @@ def _all_rows(m: int, depth: int, parts: int, isa: Isa):
         for i in range(m // rows):
             for j in range(PANEL_COLUMNS // columns):
                 tile(
-                    lambda i, r: x[i, part * depth + r], lambda r, j: panel[r, j],
-                    lambda i, j, v: put(y, i, column + j, v), i * rows, 0, depth, j * columns,
+                    lambda i, r: x[i, part * depth + r],
+                    lambda r, j: panel[r, j],
+                    lambda i, j, v: put(y, i, column + j, v),
+                    i * rows,
+                    0,
+                    depth,
+                    j * columns,
                 )
 
     def write(y, i, j, v):
@@ -172,8 +187,6 @@ def _unpack_straight(block: BlockType, lanes: int):
         for upper in T.unroll(2):
             for v in T.unroll(16 // lanes):
                 for e in T.vectorized(lanes):
-                    panel[at, 16 * upper + v * lanes + e] = (
-                        block.quant(w, n, g, upper, v * lanes + e) * block.scale(w, n, g) + block.minimum(w, n, g)
-                    )
+                    panel[at, 16 * upper + v * lanes + e] = block.quant(w, n, g, upper, v * lanes + e) * block.scale(w, n, g) + block.minimum(w, n, g)
 
     return unpack

@@ -68,8 +68,8 @@ def gather_rows(name: str, t: int, vocabulary: int, d: int, block: BlockType):
             for g in range(groups):
                 for upper in T.unroll(2):
                     for e in T.vectorized(HALF_BLOCK):
-                        y[i, g * BLOCK + upper * HALF_BLOCK + e] = (
-                            block.quant(w, ids[i], g, upper, e) * block.scale(w, ids[i], g) + block.minimum(w, ids[i], g)
+                        y[i, g * BLOCK + upper * HALF_BLOCK + e] = block.quant(w, ids[i], g, upper, e) * block.scale(w, ids[i], g) + block.minimum(
+                            w, ids[i], g
                         )
 
     return named(func, name)

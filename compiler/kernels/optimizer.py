@@ -14,7 +14,15 @@ from .isa import Isa, largest_divisor
 from .tile import named
 
 HYPERPARAMETERS = (
-    "learning_rate", "beta1", "beta2", "epsilon", "weight_decay", "bias_correction1", "bias_correction2", "gradient_scale", "max_update",
+    "learning_rate",
+    "beta1",
+    "beta2",
+    "epsilon",
+    "weight_decay",
+    "bias_correction1",
+    "bias_correction2",
+    "gradient_scale",
+    "max_update",
 )
 """order of the scalars in the `hyper` vector of adamw_step"""
 HYPER_COUNT = len(HYPERPARAMETERS)
@@ -31,15 +39,18 @@ def adamw_step(name: str, size: int, isa: Isa):
 
     @T.prim_func
     def func(
-        w: T.Buffer((size,), "float32"), m: T.Buffer((size,), "float32"), v: T.Buffer((size,), "float32"),
-        g: T.Buffer((size,), "float32"), hyper: T.Buffer((HYPER_COUNT,), "float32"),
+        w: T.Buffer((size,), "float32"),
+        m: T.Buffer((size,), "float32"),
+        v: T.Buffer((size,), "float32"),
+        g: T.Buffer((size,), "float32"),
+        hyper: T.Buffer((HYPER_COUNT,), "float32"),
     ):
         for task in T.parallel(size // chunk):
             for i in range(chunk // lanes):
                 update = T.alloc_buffer((lanes,), "float32", scope="local")
                 for e in T.vectorized(lanes):
-                    m[task * chunk + i * lanes + e] = (
-                        hyper[1] * m[task * chunk + i * lanes + e] + (T.float32(1) - hyper[1]) * (g[task * chunk + i * lanes + e] * hyper[7])
+                    m[task * chunk + i * lanes + e] = hyper[1] * m[task * chunk + i * lanes + e] + (T.float32(1) - hyper[1]) * (
+                        g[task * chunk + i * lanes + e] * hyper[7]
                     )
                 for e in T.vectorized(lanes):
                     v[task * chunk + i * lanes + e] = hyper[2] * v[task * chunk + i * lanes + e] + (T.float32(1) - hyper[2]) * (

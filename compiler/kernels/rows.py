@@ -51,9 +51,7 @@ def rms_norm_grad(name: str, m: int, d: int, epsilon: float, isa: Isa):
     weighted = _row_sum(d, lanes, lambda buffers, i, j: buffers[0][i, j] * buffers[1][i, j] * buffers[2][j])
 
     @T.prim_func
-    def func(
-        dy: T.Buffer((m, d), "float32"), x: T.Buffer((m, d), "float32"), w: T.Buffer((d,), "float32"), dx: T.Buffer((m, d), "float32")
-    ):
+    def func(dy: T.Buffer((m, d), "float32"), x: T.Buffer((m, d), "float32"), w: T.Buffer((d,), "float32"), dx: T.Buffer((m, d), "float32")):
         for task in T.parallel(m // rows):
             for i in range(rows):
                 r = T.alloc_buffer((1,), "float32", scope="local")
@@ -106,9 +104,9 @@ def rope(name: str, b: int, t: int, heads: int, width: int, inverse: bool):
         for row in T.parallel(b * t):
             for h in range(heads):
                 for c in range(width // 2):
-                    y[row // t, row % t, h, c, 0] = (
-                        x[row // t, row % t, h, c, 0] * cos[row % t, c] - x[row // t, row % t, h, c, 1] * sin[row % t, c] * T.float32(sign)
-                    )
+                    y[row // t, row % t, h, c, 0] = x[row // t, row % t, h, c, 0] * cos[row % t, c] - x[row // t, row % t, h, c, 1] * sin[
+                        row % t, c
+                    ] * T.float32(sign)
                     y[row // t, row % t, h, c, 1] = (
                         x[row // t, row % t, h, c, 0] * sin[row % t, c] * T.float32(sign) + x[row // t, row % t, h, c, 1] * cos[row % t, c]
                     )
@@ -167,8 +165,11 @@ def swiglu_grad(name: str, size: int, isa: Isa):
 
     @T.prim_func
     def func(
-        dy: T.Buffer((size,), "float32"), gate: T.Buffer((size,), "float32"), up: T.Buffer((size,), "float32"),
-        dgate: T.Buffer((size,), "float32"), dup: T.Buffer((size,), "float32"),
+        dy: T.Buffer((size,), "float32"),
+        gate: T.Buffer((size,), "float32"),
+        up: T.Buffer((size,), "float32"),
+        dgate: T.Buffer((size,), "float32"),
+        dup: T.Buffer((size,), "float32"),
     ):
         for task in T.parallel(size // chunk):
             for v in range(chunk // lanes):
@@ -177,7 +178,9 @@ def swiglu_grad(name: str, size: int, isa: Isa):
                     s[e] = sigmoid(gate[task * chunk + v * lanes + e])
                 for e in T.vectorized(lanes):
                     dgate[task * chunk + v * lanes + e] = (
-                        dy[task * chunk + v * lanes + e] * up[task * chunk + v * lanes + e] * s[e]
+                        dy[task * chunk + v * lanes + e]
+                        * up[task * chunk + v * lanes + e]
+                        * s[e]
                         * (T.float32(1) + gate[task * chunk + v * lanes + e] * (T.float32(1) - s[e]))
                     )
                 for e in T.vectorized(lanes):

@@ -61,8 +61,13 @@ class Strips:
             for jo in range((last - first) * (COLUMNS // step)):
                 for i in range(STRIP // rows):
                     tile(
-                        lambda i, c: x[task // heads, s * STRIP + i, task % heads, c], lambda c, j: packed[c, j],
-                        lambda i, j, value: T.buffer_store(strip, value, [i, j]), i * rows, 0, width, first * COLUMNS + jo * step,
+                        lambda i, c: x[task // heads, s * STRIP + i, task % heads, c],
+                        lambda c, j: packed[c, j],
+                        lambda i, j, value: T.buffer_store(strip, value, [i, j]),
+                        i * rows,
+                        0,
+                        width,
+                        first * COLUMNS + jo * step,
                     )
 
         return scores
@@ -76,9 +81,13 @@ class Strips:
             for i in range(STRIP // rows):
                 for c in range(width // columns):
                     tile(
-                        lambda i, j: strip[i, j], lambda j, c: x[task // heads, j, task % heads // share, c],
+                        lambda i, j: strip[i, j],
+                        lambda j, c: x[task // heads, j, task % heads // share, c],
                         lambda i, c, value: T.buffer_store(out, value, [task // heads, s * STRIP + i, task % heads, c]),
-                        i * rows, first * COLUMNS, (last - first) * COLUMNS, c * columns,
+                        i * rows,
+                        first * COLUMNS,
+                        (last - first) * COLUMNS,
+                        c * columns,
                     )
 
         return weigh
@@ -92,11 +101,13 @@ class Strips:
             for j in range((last - first) * (COLUMNS // rows)):
                 for c in range(width // columns):
                     tile(
-                        lambda j, i: strip[i, j], lambda i, c: x[task // heads, s * STRIP + i, task % heads, c],
-                        lambda j, c, value: T.buffer_store(
-                            out, out[task // heads, j, task % heads, c] + value, [task // heads, j, task % heads, c]
-                        ),
-                        first * COLUMNS + j * rows, 0, STRIP, c * columns,
+                        lambda j, i: strip[i, j],
+                        lambda i, c: x[task // heads, s * STRIP + i, task % heads, c],
+                        lambda j, c, value: T.buffer_store(out, out[task // heads, j, task % heads, c] + value, [task // heads, j, task % heads, c]),
+                        first * COLUMNS + j * rows,
+                        0,
+                        STRIP,
+                        c * columns,
                     )
 
         return scatter

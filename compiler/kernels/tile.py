@@ -6,7 +6,7 @@ Out: an inline piece for a TIR function.
 
 from __future__ import annotations
 
-from typing import Callable
+from collections.abc import Callable
 
 import tvm
 from tvm.script import tirx as T

@@ -42,7 +42,9 @@ def _check(device: DeviceRecipe, where: str, cpu: str, features: tuple[str, ...]
         raise UserError(where, f"{cpu} is newer than Arm{NEWEST_ARM}", f"up to Arm{NEWEST_ARM}, such as cortex-a76", remedy)
     unlisted = [name for name, attribute in ARM_ATTRIBUTES.items() if attribute in implied and name not in features]
     if unlisted:
-        raise UserError(where, f"{cpu} uses features that the profile does not list: {', '.join(unlisted)}", remedy="list them, or choose an older cpu")
+        raise UserError(
+            where, f"{cpu} uses features that the profile does not list: {', '.join(unlisted)}", remedy="list them, or choose an older cpu"
+        )
 
 
 def _ask(question: str, mtriple: str, cpu: str) -> list[str]:

@@ -10,7 +10,8 @@ some 170 small ones that patterns would then have to find together again; here n
 
 from __future__ import annotations
 
-from typing import Any, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import tvm
 import tvm_ffi
@@ -148,9 +149,7 @@ def _grad_attention(call: relax.Call, do: relax.Expr) -> list[relax.Expr]:
     q, k, v, start = call.args
     parts = _call("mft.attention_grad", do, q, k, v, start, width=int(call.attrs["width"]))
     kv_width = shape_of(k)[1]
-    dk, dv = (
-        _call("mft.sum_heads", relax.TupleGetItem(parts, index), kv_width=kv_width, width=int(call.attrs["width"])) for index in (1, 2)
-    )
+    dk, dv = (_call("mft.sum_heads", relax.TupleGetItem(parts, index), kv_width=kv_width, width=int(call.attrs["width"])) for index in (1, 2))
     return [relax.TupleGetItem(parts, 0), dk, dv, no_grad(start)]
 
 

@@ -16,7 +16,15 @@ from ..kernels import optimizer
 from ..model.shape import ModelShape
 from .autodiff import differentiate
 from .graph import (
-    LOSS_PAIR, AdapterSpec, EntryGraph, block_graph, decode_graphs, embed_graph, head_graph, logits_graph, projection_shapes,
+    LOSS_PAIR,
+    AdapterSpec,
+    EntryGraph,
+    block_graph,
+    decode_graphs,
+    embed_graph,
+    head_graph,
+    logits_graph,
+    projection_shapes,
 )  # fmt: skip
 from .kernel_table import KernelSet
 from .lower import lower

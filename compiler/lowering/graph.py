@@ -70,8 +70,13 @@ def projection_shapes(shape: ModelShape) -> dict[str, tuple[int, int]]:
     """[N, K] of each projection of a block."""
     d, q, kv = shape.d_model, shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     return {
-        "attn_q": (q, d), "attn_k": (kv, d), "attn_v": (kv, d), "attn_output": (d, q),
-        "ffn_gate": (shape.ffn, d), "ffn_up": (shape.ffn, d), "ffn_down": (d, shape.ffn),
+        "attn_q": (q, d),
+        "attn_k": (kv, d),
+        "attn_v": (kv, d),
+        "attn_output": (d, q),
+        "ffn_gate": (shape.ffn, d),
+        "ffn_up": (shape.ffn, d),
+        "ffn_down": (d, shape.ffn),
     }
 
 

@@ -55,7 +55,7 @@ def unusual_sequences() -> Iterator[tuple[tuple[str, ...], bool]]:
 def proof_conversations(with_system: bool) -> Iterator[tuple[Turns, bool]]:
     """Dialogues in which every difficult text stands in every kind of turn."""
     count = len(DIFFICULT_TEXTS)
-    for systems in ((False, True) if with_system else (False,)):
+    for systems in (False, True) if with_system else (False,):
         for shift, first in enumerate(DIFFICULT_TEXTS):
             for rounds in (1, 2, 4):
                 turns: Turns = [("system", DIFFICULT_TEXTS[(3 * shift + 1) % count])] if systems else []

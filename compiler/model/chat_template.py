@@ -24,7 +24,15 @@ Pair = tuple[str, str]
 Joints = dict[Pair, str]
 
 END_OF_TURN_TEXTS = (
-    "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|end|>", "<end_of_turn>", "<eos>", "</s>",
+    "<|im_end|>",
+    "<|endoftext|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|end_of_text|>",
+    "<|end|>",
+    "<end_of_turn>",
+    "<eos>",
+    "</s>",
 )
 """Control tokens that end an answer in any model that has them; a file names only one or two of its own."""
 

@@ -96,8 +96,15 @@ def expected_tensors(shape: ModelShape) -> dict[str, tuple[int, ...]]:
     if not shape.tied_embedding:
         tensors["output.weight"] = (shape.vocab, d)
     block = {
-        "attn_norm": (d,), "attn_q": (q, d), "attn_k": (kv, d), "attn_v": (kv, d), "attn_output": (d, q),
-        "ffn_norm": (d,), "ffn_gate": (shape.ffn, d), "ffn_up": (shape.ffn, d), "ffn_down": (d, shape.ffn),
+        "attn_norm": (d,),
+        "attn_q": (q, d),
+        "attn_k": (kv, d),
+        "attn_v": (kv, d),
+        "attn_output": (d, q),
+        "ffn_norm": (d,),
+        "ffn_gate": (shape.ffn, d),
+        "ffn_up": (shape.ffn, d),
+        "ffn_down": (d, shape.ffn),
     }
     for layer in range(shape.layers):
         tensors |= {f"blk.{layer}.{name}.weight": size for name, size in block.items()}

@@ -8,7 +8,7 @@ A person who mistyped three settings should not have to start the compiler three
 from __future__ import annotations
 
 import difflib
-from typing import Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from ...runtime.errors import UserError
 

@@ -58,9 +58,7 @@ class Pattern:
         return self.words
 
 
-def setting(
-    default: Any = dataclasses.MISSING, check: Range | Pattern | None = None, default_factory: Any = None, **metadata: Any
-) -> Any:
+def setting(default: Any = dataclasses.MISSING, check: Range | Pattern | None = None, default_factory: Any = None, **metadata: Any) -> Any:
     """A dataclass field with what is allowed in it; without a default the YAML has to give it."""
     if default_factory is not None:
         return dataclasses.field(default_factory=default_factory, metadata={"check": check, **metadata})

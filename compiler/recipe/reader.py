@@ -11,8 +11,9 @@ import dataclasses
 import os
 import types
 import typing
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Mapping, Union
+from typing import Any, Literal, Union
 
 from ...runtime.errors import UserError
 from .errors import RecipeError, nearest, unknown_word
@@ -169,7 +170,7 @@ def describe(hint: Any) -> str:
 
 def _literal(options: tuple, value: Any, key: str) -> Any:
     for option in options:
-        if value == option and isinstance(value, bool) == isinstance(option, bool) or isinstance(value, str) and value == str(option):
+        if (value == option and isinstance(value, bool) == isinstance(option, bool)) or (isinstance(value, str) and value == str(option)):
             return option
     guess = nearest(str(value), [str(option) for option in options])
     raise UserError(key, f"{value!r} is not one of the choices", describe(Literal[options]), f"{key}={guess}" if guess else "")
@@ -207,7 +208,7 @@ def _float(value: Any, key: str) -> float:
 def _text(value: Any, key: str) -> str:
     if isinstance(value, str):
         if any("\ud800" <= sign <= "\udfff" for sign in value):
-            raise UserError(key, f"{ascii(value)} holds bytes that are not UTF-8", "a text in UTF-8")
+            raise UserError(key, f"{value!a} holds bytes that are not UTF-8", "a text in UTF-8")
         return value
     found = f"{value!r} is a {type(value).__name__} and not a text"
     raise UserError(key, found, describe(str), f'quotes around it, as in {key.rsplit(".", 1)[-1]}: "{value}"')

@@ -15,8 +15,9 @@ import json
 import sys
 import textwrap
 import typing
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any
 
 from .reader import describe
 from .schema import Recipe

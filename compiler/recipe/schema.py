@@ -7,9 +7,10 @@ A field without a default has to come from the YAML of its group.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Mapping
+from typing import Any, Literal
 
 from ...runtime.errors import UserError
 from .cpu_targets import CPUS_WITH_SVE, features_of_x86_cpu, known_features
@@ -57,8 +58,7 @@ class ModelSource(Checked):
         needed = ("package", "version", "file", "sha256") if self.kind == "pypi_wheel" else ("path",)
         missing = [name for name in needed if getattr(self, name) is None]
         problems = [
-            UserError(f"model.source.{name}", f"is missing, and kind={self.kind} needs it", remedy=f"model.source.{name}=…")
-            for name in missing
+            UserError(f"model.source.{name}", f"is missing, and kind={self.kind} needs it", remedy=f"model.source.{name}=…") for name in missing
         ]
         if self.kind == "gguf" and self.path is not None and not self.path.is_file():
             problems.append(UserError("model.source.path", f"there is no file {str(self.path)!r}", "an existing GGUF file"))

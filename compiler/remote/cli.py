@@ -11,8 +11,8 @@ import json
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Sequence
 
 from ...runtime.bundle.folder import Bundle
 from ...runtime.errors import UserError

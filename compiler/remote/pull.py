@@ -11,8 +11,8 @@ import shlex
 from pathlib import Path, PurePosixPath
 
 from ...runtime.errors import UserError
-from .retry import Retry
 from .push import LINK
+from .retry import Retry
 from .target import Target
 from .transfer import AGAIN, Progress, Transfer
 

@@ -77,7 +77,7 @@ def python_there(target: Target, named: str | None = None) -> str:
         script = f"command -v {shlex.quote(named)}"
     else:
         script = (
-            f"p=$(cat {folder}/.python 2>/dev/null); [ -n \"$p\" ] && [ -x \"$p\" ] && {{ echo \"$p\"; exit 0; }}\n"
+            f'p=$(cat {folder}/.python 2>/dev/null); [ -n "$p" ] && [ -x "$p" ] && {{ echo "$p"; exit 0; }}\n'
             f"[ -x {folder}/venv/bin/python3 ] && {{ echo {folder}/venv/bin/python3; exit 0; }}\n"
             "command -v python3 || command -v python"
         )
@@ -139,7 +139,7 @@ def _software_problems(facts: dict, system: str, for_python: str, for_packages: 
         if facts[name] and not facts[name].startswith("broken"):
             continue
         problems.append(f"has a {name} that does not load ({facts[name][8:]})" if facts[name] else f"has no Python package {name}")
-        if system == "termux" and name == "numpy" or system == "debian" and not facts["makes_venv"]:
+        if (system == "termux" and name == "numpy") or (system == "debian" and not facts["makes_venv"]):
             lines.append(for_python)  # numpy is a package of Termux; Debian keeps what makes a venv apart from Python
         if system != "termux" or name != "numpy":
             lines.append(for_packages)

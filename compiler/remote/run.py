@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...runtime.errors import MftError, Paused, UserError
-from .retry import Retry
 from .push import LINK
 from .readiness import python_there
+from .retry import Retry
 from .target import ConnectionLost, Target
 from .transfer import AGAIN, Progress, Transfer
 
@@ -69,8 +69,8 @@ class RemoteRun:
         done = self.target.run(
             f"cd {shlex.quote(self.folder)} || exit 9\n"
             f"e=-; [ -f exit ] && e=$(cat exit); a=gone\n"
-            f"kill -0 \"$(cat pid 2>/dev/null)\" 2>/dev/null && a=alive; [ -f exit ] && a=ended\n"
-            f"echo \"state $e $a\"; echo \"verb $(cat verb 2>/dev/null)\"\n"
+            f'kill -0 "$(cat pid 2>/dev/null)" 2>/dev/null && a=alive; [ -f exit ] && a=ended\n'
+            f'echo "state $e $a"; echo "verb $(cat verb 2>/dev/null)"\n'
             f"echo \"out $(tail -c +{out + 1} out | head -c {CHUNK_BYTES} | base64 | tr -d '\\r\\n')\"\n"
             f"echo \"err $(tail -c +{err + 1} err | head -c {CHUNK_BYTES} | base64 | tr -d '\\r\\n')\""
         )
@@ -86,7 +86,7 @@ class RemoteRun:
 
     def interrupt(self) -> None:
         """Ctrl-C over there: training checkpoints and ends with exit code 4."""
-        self.target.run(f"kill -INT \"$(cat {shlex.quote(self.folder)}/child)\"")
+        self.target.run(f'kill -INT "$(cat {shlex.quote(self.folder)}/child)"')
 
 
 def start(target: Target, words: Sequence[str]) -> RemoteRun:
@@ -96,7 +96,7 @@ def start(target: Target, words: Sequence[str]) -> RemoteRun:
     folder, python = shlex.quote(target.folder), python_there(target)
     if not python:
         raise UserError(str(target.address), "has no Python", remedy=f"mft push BUNDLE --to {target.address.typed} (it says what to install)")
-    launcher, command = f"{shlex.quote(python)} -c {shlex.quote(LAUNCH)}", f"{shlex.quote(python)} \"$bundle\"/mft.pyz"
+    launcher, command = f"{shlex.quote(python)} -c {shlex.quote(LAUNCH)}", f'{shlex.quote(python)} "$bundle"/mft.pyz'
     inner = (
         f"{launcher} runs/{run_id}/child {command} {_with_workspace(target, words)} "
         f">runs/{run_id}/out 2>runs/{run_id}/err\n"
@@ -126,7 +126,7 @@ def converse(target: Target, words: Sequence[str]) -> int:
     folder, python = shlex.quote(target.folder), python_there(target)
     if target.run(f"[ -f {folder}/{LINK}/mft.pyz ]").code or not python:
         raise _no_bundle(target)
-    script = f"{ENTER.format(folder=folder, link=LINK)}exec {shlex.quote(python)} \"$bundle\"/mft.pyz {_with_workspace(target, words)}"
+    script = f'{ENTER.format(folder=folder, link=LINK)}exec {shlex.quote(python)} "$bundle"/mft.pyz {_with_workspace(target, words)}'
     return subprocess.run(target.words(script, terminal=sys.stdin.isatty()), check=False).returncode
 
 
@@ -154,7 +154,7 @@ with open(sys.argv[1], "w") as file:
 os.execv(sys.argv[2], sys.argv[2:])
 """
 """a shell starts what runs in the background deaf to Ctrl-C, and no shell can undo that"""
-PRUNE = f"ls -d runs/*/ 2>/dev/null | sort -r | tail -n +{KEPT_RUNS} | while read -r old; do [ -f \"$old/exit\" ] && rm -rf \"$old\"; done"
+PRUNE = f'ls -d runs/*/ 2>/dev/null | sort -r | tail -n +{KEPT_RUNS} | while read -r old; do [ -f "$old/exit" ] && rm -rf "$old"; done'
 
 
 def follow(run: RemoteRun, retry: Retry, write: Callable[[bytes, bytes], None], pause: Callable[[float], None] = time.sleep) -> int:

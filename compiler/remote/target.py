@@ -77,14 +77,14 @@ class Target(ABC):
             raise ConnectionLost(f"{self.address}: {self.complaint(done)}")
         return Finished(int(ending[1]), done.stdout[begin.end() : max(begin.end(), ending.start())])
 
-    def _call(self, words: Sequence[str], stdin: bytes | None = None) -> "subprocess.CompletedProcess[bytes]":
+    def _call(self, words: Sequence[str], stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
         try:
             source = {"input": stdin} if stdin is not None else {"stdin": subprocess.DEVNULL}
             return subprocess.run(words, capture_output=True, check=False, **source)
         except FileNotFoundError:
             raise UserError(str(self.address), f"the program {words[0]} is not installed here", remedy=self.INSTALL) from None
 
-    def complaint(self, done: "subprocess.CompletedProcess[bytes]") -> str:
+    def complaint(self, done: subprocess.CompletedProcess[bytes]) -> str:
         """The connecting program's own last words."""
         lines = (done.stderr + b"\n" + done.stdout).decode("utf-8", "replace").strip().splitlines()
         return lines[-1].strip() if lines else f"the connection ended (exit code {done.returncode})"
@@ -101,7 +101,7 @@ class Target(ABC):
     def close(self) -> None:
         """Let go of the connection."""
 
-    def __enter__(self) -> "Target":
+    def __enter__(self) -> Target:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -198,7 +198,7 @@ class AdbTarget(Target):
         else:
             self._call([*self._adb_itself(), "reconnect", "offline"])
 
-    def complaint(self, done: "subprocess.CompletedProcess[bytes]") -> str:
+    def complaint(self, done: subprocess.CompletedProcess[bytes]) -> str:
         text = super().complaint(done)
         if "unauthorized" in text:
             return f"{text}; unlock the phone and allow USB debugging in the dialog that it shows"

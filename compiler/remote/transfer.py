@@ -147,8 +147,7 @@ def hashes_there(target: Target, folder: str, names: Sequence[str]) -> dict[str,
     """sha256 of those of the files that are in that folder there."""
     files = " ".join(shlex.quote(name) for name in names)
     script = (
-        f"cd {shlex.quote(folder)} 2>/dev/null || exit 0\n"
-        f"for f in {files}; do [ -f \"$f\" ] && echo \"$(sha256sum < \"$f\" | cut -c1-64) $f\"; done; :"
+        f'cd {shlex.quote(folder)} 2>/dev/null || exit 0\nfor f in {files}; do [ -f "$f" ] && echo "$(sha256sum < "$f" | cut -c1-64) $f"; done; :'
     )
     lines = (line.partition(" ") for line in target.run(script).text.splitlines())
     return {name: digest for digest, _, name in lines if len(digest) == 64}

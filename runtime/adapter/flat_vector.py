@@ -41,7 +41,9 @@ def load_into(plan: AdapterPlan, vector: np.ndarray, adapter: AdapterTensors) ->
         raise UserError("adapter", found, f"{plan.kind} of rank {plan.rank} and scale {plan.scale:g}", "use the bundle that it was trained with")
     names = {tensor.name[:-2] for tensor in plan.tensors}
     if names != set(adapter.pairs):
-        raise UserError("adapter", f"changes other tensors: {sorted(names ^ set(adapter.pairs))[0]} and more", remedy="use the bundle that it was trained with")
+        raise UserError(
+            "adapter", f"changes other tensors: {sorted(names ^ set(adapter.pairs))[0]} and more", remedy="use the bundle that it was trained with"
+        )
     for index, tensor in enumerate(plan.tensors):
         matrix = adapter.pairs[tensor.name[:-2]]["AB".index(tensor.name[-1])]
         if matrix.shape != tensor.shape:

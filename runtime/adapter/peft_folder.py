@@ -128,7 +128,9 @@ def _scale(config: dict[str, Any], module: str, found_rank: int) -> float:
     if not _is_number(rank) or not _is_number(alpha) or rank <= 0:
         raise UserError(CONFIG_NAME, f"r is {rank!r} and lora_alpha is {alpha!r}", "positive numbers")
     if rank != found_rank:
-        raise UserError(CONFIG_NAME, f"r is {rank} for {module}, its matrices have the rank {found_rank}", remedy="fetch both files of the adapter again")
+        raise UserError(
+            CONFIG_NAME, f"r is {rank} for {module}, its matrices have the rank {found_rank}", remedy="fetch both files of the adapter again"
+        )
     return alpha / math.sqrt(rank) if config.get("use_rslora") else alpha / rank
 
 

@@ -12,9 +12,10 @@ import json
 import math
 import os
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -45,7 +46,7 @@ class SafetensorsFile:
         self.path, self._places = path, places
 
     @classmethod
-    def open(cls, path: Path | str | os.PathLike[str]) -> "SafetensorsFile":
+    def open(cls, path: Path | str | os.PathLike[str]) -> SafetensorsFile:
         """UserError says what is wrong with the file."""
         path = Path(path)
         try:
@@ -113,7 +114,9 @@ def _places(path: Path, header: Mapping[str, Any], data_start: int, size_bytes: 
         if last > size_bytes - data_start:
             raise _refusal(path, f"is cut short: {name} ends at byte {data_start + last}, the file at {size_bytes}")
         if type_name in FLOAT_TYPES and last - first != math.prod(shape) * FLOAT_TYPES[type_name]:
-            raise _refusal(path, f"{name} has {last - first} bytes, its shape {shape} of {type_name} needs {math.prod(shape) * FLOAT_TYPES[type_name]}")
+            raise _refusal(
+                path, f"{name} has {last - first} bytes, its shape {shape} of {type_name} needs {math.prod(shape) * FLOAT_TYPES[type_name]}"
+            )
         places[name] = _Place(type_name, shape, data_start + first, last - first)
     return places
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Mapping, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -44,8 +45,9 @@ class AdapterTensors:
             if a.ndim != 2 or b.ndim != 2 or a.shape[0] != b.shape[1] or not a.shape[0]:
                 raise UserError("adapter", f"{name}: A is {a.shape} and B is {b.shape}", "A [rank, columns] and B [rows, rank]")
             if not (np.isfinite(a).all() and np.isfinite(b).all()):
-                raise UserError("adapter", f"{name} holds values that are not finite",
-                                remedy="resume from an earlier checkpoint with a smaller learning rate")
+                raise UserError(
+                    "adapter", f"{name} holds values that are not finite", remedy="resume from an earlier checkpoint with a smaller learning rate"
+                )
 
     def weight_shape(self, name: str) -> tuple[int, int]:
         """Shape [N, K] of the weight that this pair changes."""
@@ -85,7 +87,7 @@ class AdapterTensors:
         return digest
 
     @classmethod
-    def load(cls, directory: Path) -> "AdapterTensors":
+    def load(cls, directory: Path) -> AdapterTensors:
         """Read the two files back; UserError when they are missing, damaged or do not belong together."""
         path = directory / MATRIX_NAME
         try:
@@ -99,8 +101,10 @@ class AdapterTensors:
             start, middle = tensor["offset_bytes"] // 4, tensor["offset_bytes"] // 4 + a_rows * a_columns
             if middle + b_rows * b_columns > values.size:
                 raise UserError(str(path), f"is cut short: {values.nbytes} of {description['n_bytes']} bytes")
-            pairs[tensor["name"]] = (values[start:middle].reshape(a_rows, a_columns),
-                                     values[middle:middle + b_rows * b_columns].reshape(b_rows, b_columns))
+            pairs[tensor["name"]] = (
+                values[start:middle].reshape(a_rows, a_columns),
+                values[middle : middle + b_rows * b_columns].reshape(b_rows, b_columns),
+            )
         adapter = cls(description["kind"], description["scale"], pairs)
         if adapter.digest() != description["digest"]:
             raise UserError(str(path), "is damaged: its checksum does not match")

@@ -12,9 +12,10 @@ import json
 import os
 import re
 import stat
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Mapping
+from typing import Any
 
 from .. import __version__
 from ..errors import UserError
@@ -107,7 +108,9 @@ class Bundle:
         """Refuse kernels that would end in SIGILL here."""
         arch, where = self.manifest["abi"]["arch"], str(self.folder)
         if machine.arch != arch:
-            raise UserError(where, f"is compiled for {arch}, this machine is {machine.arch}", remedy=f"compile it with a device whose arch is {machine.arch}")
+            raise UserError(
+                where, f"is compiled for {arch}, this machine is {machine.arch}", remedy=f"compile it with a device whose arch is {machine.arch}"
+            )
         lacking = machine.lacks(self.manifest["required_cpu_features"])
         if lacking:
             raise UserError(where, f"needs CPU features that this machine does not report: {', '.join(lacking)}",

@@ -8,8 +8,9 @@ input, a weight, an adapter matrix, an output. There is no control flow: an entr
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal, Mapping
+from typing import Any, Literal
 
 PLAN_FORMAT = 1
 
@@ -44,7 +45,7 @@ class Operand:
     dtype: str
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "Operand":
+    def from_json(cls, data: Mapping[str, Any]) -> Operand:
         values = _strict(cls, data)
         return cls(**{**values, "shape": tuple(values["shape"])})
 
@@ -61,7 +62,7 @@ class Argument:
     dtype: str
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "Argument":
+    def from_json(cls, data: Mapping[str, Any]) -> Argument:
         values = _strict(cls, data)
         return cls(**{**values, "shape": tuple(values["shape"])})
 
@@ -75,7 +76,7 @@ class KernelCall:
     """indices into Entry.arguments, inputs first and outputs last"""
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "KernelCall":
+    def from_json(cls, data: Mapping[str, Any]) -> KernelCall:
         values = _strict(cls, data)
         return cls(values["kernel"], tuple(values["arguments"]))
 
@@ -107,7 +108,7 @@ class Entry:
         raise KeyError(f"entry {self.name} has no operand {name!r}")
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "Entry":
+    def from_json(cls, data: Mapping[str, Any]) -> Entry:
         values = _strict(cls, data)
         values["operands"] = tuple(Operand.from_json(o) for o in values["operands"])
         values["arguments"] = tuple(Argument.from_json(a) for a in values["arguments"])
@@ -126,7 +127,7 @@ class AdapterTensor:
     shape: tuple[int, ...]
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "AdapterTensor":
+    def from_json(cls, data: Mapping[str, Any]) -> AdapterTensor:
         values = _strict(cls, data)
         return cls(**{**values, "shape": tuple(values["shape"])})
 
@@ -144,7 +145,7 @@ class AdapterPlan:
     tensors: tuple[AdapterTensor, ...]
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "AdapterPlan":
+    def from_json(cls, data: Mapping[str, Any]) -> AdapterPlan:
         values = _strict(cls, data)
         return cls(**{**values, "tensors": tuple(AdapterTensor.from_json(t) for t in values["tensors"])})
 
@@ -171,7 +172,7 @@ class ModelPlan:
     """GGUF name of the head's weight: token_embd.weight when tied"""
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "ModelPlan":
+    def from_json(cls, data: Mapping[str, Any]) -> ModelPlan:
         return cls(**_strict(cls, data))
 
 
@@ -194,7 +195,7 @@ class PhaseMemory:
         return self.weights + self.adapter + self.optimizer + self.activations + self.scratch + self.floor
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "PhaseMemory":
+    def from_json(cls, data: Mapping[str, Any]) -> PhaseMemory:
         return cls(**_strict(cls, data))
 
 
@@ -230,7 +231,7 @@ class Plan:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "Plan":
+    def from_json(cls, data: Mapping[str, Any]) -> Plan:
         values = _strict(cls, data)
         if values["format"] != PLAN_FORMAT:
             raise ValueError(f"plan: format {values['format']}, this runtime reads {PLAN_FORMAT}")

@@ -98,7 +98,7 @@ class Tokenizer:
 
     def _piece(self, context: list[int], pending: list[int], skip_special: bool) -> str:
         before = self.decode(context, skip_special=skip_special) if context else ""
-        return self.decode(context + pending, skip_special=skip_special)[len(before):]
+        return self.decode(context + pending, skip_special=skip_special)[len(before) :]
 
     def _encoding(self, text: str) -> tokenizers.Encoding:
         try:

@@ -13,10 +13,10 @@ import json
 import mmap
 import struct
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Mapping
+from typing import Any, Literal
 
 import numpy as np
 
@@ -82,6 +82,7 @@ class CacheWriter:
         make_directory(path.parent)
         expected = len(head) + sum(lengths.values()) + (len(SECTIONS) + 1) * _ALIGN_BYTES + _DIGEST_BYTES
         with DurableFile(path, expected_bytes=expected) as target:
+
             def put(data: bytes) -> None:
                 digest.update(data)
                 target.write(data)
@@ -142,7 +143,7 @@ class TrainingCache:
         sections: dict[str, memoryview] = {}
         for name in SECTIONS:
             start += -start % _ALIGN_BYTES
-            sections[name] = data[start:start + header["sections"][name]]
+            sections[name] = data[start : start + header["sections"][name]]
             start += header["sections"][name]
         if len(data) != start + _DIGEST_BYTES or _digest(data[:start]) != data[start:]:
             raise UserError(str(path), "is cut off or damaged: its checksum is wrong", remedy="delete it and run ingest again")
@@ -169,9 +170,9 @@ class TrainingCache:
         """The sample in a row of the table."""
         token_offset, n_tokens, span_offset, n_spans, record = self._table[row, :5].tolist()
         mask = np.zeros(n_tokens, np.uint8)
-        for first, last in self._spans[span_offset:span_offset + n_spans].tolist():
+        for first, last in self._spans[span_offset : span_offset + n_spans].tolist():
             mask[first:last] = 1
-        return Sample(self._tokens[token_offset:token_offset + n_tokens], mask, record)
+        return Sample(self._tokens[token_offset : token_offset + n_tokens], mask, record)
 
     def provenance(self, record: int) -> tuple[str, int]:
         """(file, line) that a kept conversation came from."""
@@ -190,10 +191,10 @@ class TrainingCache:
     def _json_lines(self, name: str) -> Iterator[dict]:
         view, start = self._lines[name], 0
         while start < len(view):
-            block = bytes(view[start:start + _COPY_BYTES])
+            block = bytes(view[start : start + _COPY_BYTES])
             cut = block.rfind(b"\n") + 1
             while cut == 0:
-                block = bytes(view[start:start + 2 * len(block)])
+                block = bytes(view[start : start + 2 * len(block)])
                 cut = block.rfind(b"\n") + 1
             yield from map(json.loads, block[:cut].split(b"\n")[:-1])
             start += cut
@@ -217,11 +218,11 @@ class _Samples(Sequence):
 def _read_header(data: memoryview, path: Path) -> tuple[dict, int]:
     if len(data) < _FIXED.size or bytes(data[:8]) != MAGIC:
         raise UserError(str(path), "is no training cache", remedy="run ingest again")
-    _, version, length = _FIXED.unpack(data[:_FIXED.size])
+    _, version, length = _FIXED.unpack(data[: _FIXED.size])
     if version != VERSION:
         raise UserError(str(path), f"has cache version {version}, this runtime reads {VERSION}", remedy="run ingest again")
     try:
-        header = json.loads(bytes(data[_FIXED.size:_FIXED.size + length]))
+        header = json.loads(bytes(data[_FIXED.size : _FIXED.size + length]))
         if not all(isinstance(header["sections"][name], int) and header["sections"][name] >= 0 for name in SECTIONS):
             raise ValueError("section lengths")
     except (ValueError, KeyError, TypeError):
@@ -232,5 +233,5 @@ def _read_header(data: memoryview, path: Path) -> tuple[dict, int]:
 def _digest(data: memoryview) -> bytes:
     digest = hashlib.sha256()
     for start in range(0, len(data), _COPY_BYTES):
-        digest.update(data[start:start + _COPY_BYTES])
+        digest.update(data[start : start + _COPY_BYTES])
     return digest.digest()

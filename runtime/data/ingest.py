@@ -11,9 +11,10 @@ import contextlib
 import gc
 import hashlib
 from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from .. import __version__
 from ..bundle.chat_format import ChatFormat
@@ -24,7 +25,7 @@ from ..storage.durable import canonical_json, storage_errors
 from .cache import CacheWriter, TrainingCache
 from .files.sources import Source, expand, total_bytes
 from .readers.found import Quarantined, excerpt
-from .reading import EMPTY, ReadOptions, Reading
+from .reading import EMPTY, Reading, ReadOptions
 from .report import IngestReport
 from .report_html import write_html
 from .rules.rules import RuleEngine, Verdict
@@ -59,8 +60,14 @@ class IngestOptions:
     """an HTML page to write, also when the run is then refused"""
 
 
-def ingest(paths: Sequence[str | Path], scenario: Scenario, tokenizer: Tokenizer, chat: ChatFormat, cache_dir: str | Path,
-           options: IngestOptions | None = None) -> IngestReport:
+def ingest(
+    paths: Sequence[str | Path],
+    scenario: Scenario,
+    tokenizer: Tokenizer,
+    chat: ChatFormat,
+    cache_dir: str | Path,
+    options: IngestOptions | None = None,
+) -> IngestReport:
     """Read the paths into a training cache under cache_dir. UserError, with nothing written, when that cannot be done."""
     options = options or IngestOptions()
     options.read.check()
@@ -94,7 +101,8 @@ def _show(report: IngestReport, options: IngestOptions) -> None:
 def fingerprint_of(sources: Sequence[Source], scenario: Scenario, tokenizer: Tokenizer, options: IngestOptions) -> str:
     """Hash over whatever decides the samples: contents, rules and settings, tokenizer, chat format, versions."""
     decides = {
-        "data_version": DATA_VERSION, "tool": __version__,
+        "data_version": DATA_VERSION,
+        "tool": __version__,
         "sources": [[Path(source.member or source.path).name, _content_of(source)] for source in sources],
         "scenario": {**scenario.to_json(), "max_drop_share": None, "decode_tokens": None, "epochs": None},
         "read": options.read.as_json(),
@@ -141,13 +149,19 @@ def _accept(report: IngestReport, max_drop_share: float) -> None:
         raise UserError(_names(report), "is empty: no conversation, row or note is in it", remedy="name files with text in them")
     answers = report.records - report.dropped["no_assistant_turn"]
     if not answers:
-        raise UserError(_names(report), "has no assistant turn: nobody answers in it, so there is nothing to learn",
-                        remedy="give the answers the role assistant, or name the speaker to learn with --me")
+        raise UserError(
+            _names(report),
+            "has no assistant turn: nobody answers in it, so there is nothing to learn",
+            remedy="give the answers the role assistant, or name the speaker to learn with --me",
+        )
     if report.dropped_share > max_drop_share:
         others = f" (in all: {reasons})" if len(report.dropped) > 1 else ""
-        raise UserError(_names(report), f"{_stop_words(report)}{others}",
-                        f"at most {max_drop_share:.0%} of the records dropped",
-                        "look at --report FILE.html, then mend the data, or go on deliberately with --max-drop-share 1")
+        raise UserError(
+            _names(report),
+            f"{_stop_words(report)}{others}",
+            f"at most {max_drop_share:.0%} of the records dropped",
+            "look at --report FILE.html, then mend the data, or go on deliberately with --max-drop-share 1",
+        )
     if not report.windows:
         raise UserError(_names(report), f"nothing is left to learn ({reasons} of {report.records:,})", remedy="look at the rules of the scenario")
 
@@ -156,7 +170,9 @@ def _stop_words(report: IngestReport) -> str:
     reason, count = report.dropped.most_common(1)[0]
     words = {"duplicate": "are duplicates", "near_duplicate": "are near duplicates"}.get(reason, f"were dropped as {reason.replace('_', ' ')}")
     example = next(iter(report.examples.get(reason, ())), None)
-    broken = f", for instance line {example['line']}: {example['detail']}" if example and reason.startswith(("bad_", "unknown_", "undecodable")) else ""
+    broken = (
+        f", for instance line {example['line']}: {example['detail']}" if example and reason.startswith(("bad_", "unknown_", "undecodable")) else ""
+    )
     return f"{count:,} of its {report.records:,} dialogues {words}{broken}"
 
 
@@ -246,7 +262,9 @@ class _Run:
 
     def _counter(self, action: str) -> Counter[str]:
         """Where the report counts decisions on parts of kept conversations."""
-        return {"turn_removed": self.report.turns_removed, "turn_not_learned": self.report.turns_not_learned, "redacted": self.report.redacted}[action]
+        return {"turn_removed": self.report.turns_removed, "turn_not_learned": self.report.turns_not_learned, "redacted": self.report.redacted}[
+            action
+        ]
 
     def _keep(self, verdict: Verdict, samples: list, source: str, line: int) -> None:
         record = self.report.kept
@@ -289,8 +307,13 @@ class _Run:
     def write(self, path: Path, sources: Sequence[Source]) -> None:
         """The one moment at which the workspace changes."""
         header = {
-            "fingerprint": self.report.fingerprint, "tool": __version__, "data_version": DATA_VERSION, "report": self.report.as_json(),
-            "scenario": self._scenario.to_json(), "model": dict(self._options.model), "train": dict(self._options.train),
+            "fingerprint": self.report.fingerprint,
+            "tool": __version__,
+            "data_version": DATA_VERSION,
+            "report": self.report.as_json(),
+            "scenario": self._scenario.to_json(),
+            "model": dict(self._options.model),
+            "train": dict(self._options.train),
             "sources": [{"name": source.name, "bytes": source.n_bytes} for source in sources],
         }
         self._writer.finish(path, header, self._heldout_override())

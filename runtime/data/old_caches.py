@@ -8,8 +8,8 @@ between settings costs nothing; one that a version was made from stays for `veri
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Iterable
 
 from ..errors import UserError
 from ..storage.durable import remove, storage_errors

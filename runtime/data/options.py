@@ -24,17 +24,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments that say how the files are to be read."""
     parser.add_argument("--format", metavar="NAME", help=f"how the files are laid out, where their content does not tell: {', '.join(FORMATS)}")
     parser.add_argument("--encoding", metavar="NAME", help=f"the text's encoding, where the bytes do not tell: {', '.join(FORCED)}")
-    parser.add_argument("--me", metavar="NAME", action="append", default=[],
-                        help="chat logs: whose voice is learned; give it again for another spelling; without it the speakers are listed")
-    parser.add_argument("--column", metavar="NAME=COLUMN", action="append", default=[],
-                        help=f"tables: which column is what, once for each; names: {', '.join(OWN_NAMES)}")
+    parser.add_argument(
+        "--me",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="chat logs: whose voice is learned; give it again for another spelling; without it the speakers are listed",
+    )
+    parser.add_argument(
+        "--column",
+        metavar="NAME=COLUMN",
+        action="append",
+        default=[],
+        help=f"tables: which column is what, once for each; names: {', '.join(OWN_NAMES)}",
+    )
     parser.add_argument("--date-order", metavar="ORDER", help=f"WhatsApp: {', '.join(DATE_ORDERS)}, where the chat itself does not tell")
-    parser.add_argument("--max-drop-share", type=float, metavar="SHARE", help="go on although more than this share of the records is dropped (1: any)")
-    parser.add_argument("--report", type=Path, metavar="FILE.html", help="write a page with counts, lengths and examples; it holds excerpts of your texts")
+    parser.add_argument(
+        "--max-drop-share", type=float, metavar="SHARE", help="go on although more than this share of the records is dropped (1: any)"
+    )
+    parser.add_argument(
+        "--report", type=Path, metavar="FILE.html", help="write a page with counts, lengths and examples; it holds excerpts of your texts"
+    )
 
 
-def options_from(arguments: argparse.Namespace, model: Mapping[str, Any] | None = None, train: Mapping[str, Any] | None = None,
-                 progress: Callable[[int, int, int], None] | None = None) -> IngestOptions:
+def options_from(
+    arguments: argparse.Namespace,
+    model: Mapping[str, Any] | None = None,
+    train: Mapping[str, Any] | None = None,
+    progress: Callable[[int, int, int], None] | None = None,
+) -> IngestOptions:
     """UserError for a value that cannot be."""
     share = arguments.max_drop_share
     if share is not None and not 0 <= share <= 1:
@@ -49,7 +67,11 @@ def columns_of(pairs: Iterable[str]) -> dict[str, str]:
     for pair in pairs:
         name, equals, column = pair.partition("=")
         if not equals or not name.strip() or not column.strip():
-            raise UserError("--column", f"{pair!r} is not NAME=COLUMN", allowed=f"names: {', '.join(OWN_NAMES)}",
-                            remedy="--column user=Question --column assistant=Answer")
+            raise UserError(
+                "--column",
+                f"{pair!r} is not NAME=COLUMN",
+                allowed=f"names: {', '.join(OWN_NAMES)}",
+                remedy="--column user=Question --column assistant=Answer",
+            )
         columns[name.strip()] = column.strip()
     return columns

@@ -8,8 +8,9 @@ A file that was named must be readable; a stray one in a folder or archive is re
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Iterator, Mapping, Sequence
+from typing import Any
 
 from ..errors import UserError
 from ..message import Conversation
@@ -51,14 +52,16 @@ class ReadOptions:
 
     def check(self) -> None:
         """UserError for a value that no file could have; called before any file is looked at."""
-        for option, value, allowed in (("--format", self.format, FORMATS), ("--encoding", self.encoding, FORCED),
-                                       ("--date-order", self.date_order, DATE_ORDERS)):
+        for option, value, allowed in (
+            ("--format", self.format, FORMATS),
+            ("--encoding", self.encoding, FORCED),
+            ("--date-order", self.date_order, DATE_ORDERS),
+        ):
             if value is not None and value not in allowed:
                 raise UserError(option, f"{value!r} is not known", allowed=", ".join(allowed))
 
     def as_json(self) -> dict[str, Any]:
-        return {"format": self.format, "encoding": self.encoding, "columns": dict(self.columns), "me": list(self.me),
-                "date_order": self.date_order}
+        return {"format": self.format, "encoding": self.encoding, "columns": dict(self.columns), "me": list(self.me), "date_order": self.date_order}
 
 
 def _listed(speakers: Counter[str]) -> str:
@@ -138,8 +141,9 @@ class Reading:
                 silent.append(source.name)
                 speakers.update(said)
         if silent:
-            raise UserError(silent[0], f"is a chat log, and nobody said whose voice is learned; its speakers: {_listed(speakers)}",
-                            remedy="--me NAME")
+            raise UserError(
+                silent[0], f"is a chat log, and nobody said whose voice is learned; its speakers: {_listed(speakers)}", remedy="--me NAME"
+            )
 
     def _check_me(self, found: Sequence[Detected | None]) -> None:
         """A misspelt name must not end as "nobody answers"."""
@@ -147,8 +151,11 @@ class Reading:
         known = set(map(folded_name, self._report.speakers))
         missing = [name for name in self._options.me if folded_name(name) not in known]
         if logs and missing and len(missing) == len(self._options.me):
-            raise UserError("--me", f"nobody in {logs[0]} is called {' or '.join(missing)}; its speakers: {_listed(self._report.speakers)}",
-                            remedy="write the name as the export has it")
+            raise UserError(
+                "--me",
+                f"nobody in {logs[0]} is called {' or '.join(missing)}; its speakers: {_listed(self._report.speakers)}",
+                remedy="write the name as the export has it",
+            )
 
     def _chat_lines(self, source: Source, how: Detected) -> Iterator[ChatLine | Quarantined]:
         if how.format == "whatsapp":
@@ -192,4 +199,3 @@ class Reading:
         if how.layout == "chatgpt":
             return read_chatgpt(source, how.encoding)
         return read_notes(source, how.encoding)
-

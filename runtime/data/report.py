@@ -118,15 +118,21 @@ class IngestReport:
 
     def as_text(self) -> str:
         """A few lines for people."""
-        lines = [f"{self.kept:,} of {_count(self.records, 'record')} kept as {_count(self.windows, 'sample')} ({self.tokens:,} tokens, "
-                 f"{self.labels:,} learned); {self.heldout:,} held out"]
+        lines = [
+            f"{self.kept:,} of {_count(self.records, 'record')} kept as {_count(self.windows, 'sample')} ({self.tokens:,} tokens, "
+            f"{self.labels:,} learned); {self.heldout:,} held out"
+        ]
         lines += [f"  {count} dropped: {reason.replace('_', ' ')}" for reason, count in self.dropped.most_common()]
         lines += [f"  {_count(count, 'turn')} taken out: {rule.replace('_', ' ')}" for rule, count in self.turns_removed.most_common()]
-        lines += [f"  {_count(count, 'answer')} read but not learned: {rule.replace('_', ' ')}" for rule, count in self.turns_not_learned.most_common()]
+        lines += [
+            f"  {_count(count, 'answer')} read but not learned: {rule.replace('_', ' ')}" for rule, count in self.turns_not_learned.most_common()
+        ]
         lines += [f"  {_count(count, 'line')} without speech: {kind}" for kind, count in self.lines_skipped.most_common()]
         lines += [f"  {entry.name}: left out, {_without_name(entry.skipped, entry.name)}" for entry in self.files if entry.skipped]
-        lines += [f"  {example['file']}: not read to its end, {_without_name(example['detail'], example['file'])}"
-                  for example in self.examples.get("unreadable_file", ())]
+        lines += [
+            f"  {example['file']}: not read to its end, {_without_name(example['detail'], example['file'])}"
+            for example in self.examples.get("unreadable_file", ())
+        ]
         lines += [f"  {entry.name}: nothing was made of {', '.join(entry.unmapped_columns)}" for entry in self.files if entry.unmapped_columns]
         lines += [f"  {entry.name}: dates read as {entry.date_order}" for entry in self.files if entry.date_order]
         if self.prompts_trimmed:

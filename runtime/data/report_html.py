@@ -8,9 +8,9 @@ Excerpts of the person's own texts are in it: it is written only where the user 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
-from typing import Iterable, Sequence
 
 from ..storage.durable import write_bytes
 from .report import HISTOGRAM_TOKENS, IngestReport
@@ -34,23 +34,41 @@ def write_html(report: IngestReport, path: str | Path) -> None:
 
 def html_of(report: IngestReport) -> str:
     """The page as text."""
-    parts = [_head(report), _files(report), _reasons(report), _histogram(report), _bars("Speakers", "messages", report.speakers),
-             _bars("Scripts", "letters", report.languages), _examples(report)]
+    parts = [
+        _head(report),
+        _files(report),
+        _reasons(report),
+        _histogram(report),
+        _bars("Speakers", "messages", report.speakers),
+        _bars("Scripts", "letters", report.languages),
+        _examples(report),
+    ]
     body = "\n".join(part for part in parts if part)
-    return (f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-            f"<title>What was read</title><style>{_STYLE}</style></head><body>\n{body}\n</body></html>\n")
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        f"<title>What was read</title><style>{_STYLE}</style></head><body>\n{body}\n</body></html>\n"
+    )
 
 
 def _head(report: IngestReport) -> str:
     dropped = sum(report.dropped.values())
-    facts = [("records", report.records), ("kept", report.kept), ("dropped", dropped), ("held out", report.heldout), ("samples", report.windows),
-             ("tokens", report.tokens), ("learned", report.labels)]
+    facts = [
+        ("records", report.records),
+        ("kept", report.kept),
+        ("dropped", dropped),
+        ("held out", report.heldout),
+        ("samples", report.windows),
+        ("tokens", report.tokens),
+        ("learned", report.labels),
+    ]
     cells = "".join(f'<td class="n">{value:,}</td>' for _, value in facts)
     heads = "".join(f'<th class="n">{name}</th>' for name, _ in facts)
     trimmed = f"<p>{report.prompts_trimmed:,} prompts were longer than half the window; their end was kept.</p>" if report.prompts_trimmed else ""
-    return (f'<h1>What was read</h1><p class="lead">{report.kept:,} of {report.records:,} records were kept.</p>'
-            f"<table><tr>{heads}</tr><tr>{cells}</tr></table>{trimmed}"
-            f'<p class="quiet">fingerprint {escape(report.fingerprint)}</p>')
+    return (
+        f'<h1>What was read</h1><p class="lead">{report.kept:,} of {report.records:,} records were kept.</p>'
+        f"<table><tr>{heads}</tr><tr>{cells}</tr></table>{trimmed}"
+        f'<p class="quiet">fingerprint {escape(report.fingerprint)}</p>'
+    )
 
 
 def _files(report: IngestReport) -> str:
@@ -61,17 +79,22 @@ def _files(report: IngestReport) -> str:
         notes += [f"dates read as {entry.date_order}"] if entry.date_order else []
         notes += [f"nothing was made of the columns {', '.join(entry.unmapped_columns)}"] if entry.unmapped_columns else []
         how = " · ".join(filter(None, (entry.format, entry.encoding)))
-        rows.append(f'<tr><td class="excerpt">{escape(entry.name)}<div class="quiet">{escape(how)}<br>{escape(entry.evidence)}'
-                    f'<br>{escape("; ".join(notes))}</div></td><td class="n">{entry.records:,}</td><td class="n">{entry.kept:,}</td>'
-                    f"<td>{escape(reasons)}</td></tr>")
-    return ('<h2>Files</h2><table><tr><th>file</th><th class="n">records</th><th class="n">kept</th><th>dropped</th></tr>'
-            + "".join(rows) + "</table>")
+        rows.append(
+            f'<tr><td class="excerpt">{escape(entry.name)}<div class="quiet">{escape(how)}<br>{escape(entry.evidence)}'
+            f'<br>{escape("; ".join(notes))}</div></td><td class="n">{entry.records:,}</td><td class="n">{entry.kept:,}</td>'
+            f"<td>{escape(reasons)}</td></tr>"
+        )
+    return '<h2>Files</h2><table><tr><th>file</th><th class="n">records</th><th class="n">kept</th><th>dropped</th></tr>' + "".join(rows) + "</table>"
 
 
 def _reasons(report: IngestReport) -> str:
-    tables = [("Dropped, by reason", "records", report.dropped, "drop"), ("Turns taken out of kept records", "turns", report.turns_removed, "drop"),
-              ("Answers read but not learned", "turns", report.turns_not_learned, "drop"),
-              ("Lines that are no speech", "lines", report.lines_skipped, "drop"), ("Replaced by placeholders", "records", report.redacted, "")]
+    tables = [
+        ("Dropped, by reason", "records", report.dropped, "drop"),
+        ("Turns taken out of kept records", "turns", report.turns_removed, "drop"),
+        ("Answers read but not learned", "turns", report.turns_not_learned, "drop"),
+        ("Lines that are no speech", "lines", report.lines_skipped, "drop"),
+        ("Replaced by placeholders", "records", report.redacted, ""),
+    ]
     return "".join(_bars(title, unit, counts, kind) for title, unit, counts, kind in tables)
 
 
@@ -84,8 +107,11 @@ def _bar_table(title: str, unit: str, rows: Sequence[tuple[str, int]], kind: str
     if not rows:
         return ""
     most = max(count for _, count in rows) or 1
-    lines = "".join(f'<tr><td>{escape(name)}</td><td class="n">{count:,}</td><td class="wide"><div class="bar {kind}" '
-                    f'style="width:{100 * count / most:.1f}%"></div></td></tr>' for name, count in rows)
+    lines = "".join(
+        f'<tr><td>{escape(name)}</td><td class="n">{count:,}</td><td class="wide"><div class="bar {kind}" '
+        f'style="width:{100 * count / most:.1f}%"></div></td></tr>'
+        for name, count in rows
+    )
     return f'<h2>{escape(title)}</h2><table><tr><th></th><th class="n">{escape(unit)}</th><th class="wide"></th></tr>{lines}</table>'
 
 
@@ -96,7 +122,7 @@ def _histogram(report: IngestReport) -> str:
     used = [place for place, count in enumerate(report.histogram) if count]
     if not used:
         return ""
-    return _bar_table("Lengths in tokens", "samples", list(zip(names, report.histogram))[used[0]:used[-1] + 1])
+    return _bar_table("Lengths in tokens", "samples", list(zip(names, report.histogram))[used[0] : used[-1] + 1])
 
 
 def _examples(report: IngestReport) -> str:
@@ -109,9 +135,12 @@ def _examples(report: IngestReport) -> str:
 
 
 def _fold(title: str, found: Iterable[dict]) -> str:
-    rows = "".join(f'<tr><td class="quiet">{escape(str(entry.get("file", "")))}, {entry.get("line", "")}</td>'
-                   f'<td class="excerpt">{escape(str(entry.get("title", "") or ""))} {escape(str(entry.get("excerpt", "")))}'
-                   f'<div class="quiet">{escape(str(entry.get("detail", "")))}</div></td></tr>' for entry in found)
+    rows = "".join(
+        f'<tr><td class="quiet">{escape(str(entry.get("file", "")))}, {entry.get("line", "")}</td>'
+        f'<td class="excerpt">{escape(str(entry.get("title", "") or ""))} {escape(str(entry.get("excerpt", "")))}'
+        f'<div class="quiet">{escape(str(entry.get("detail", "")))}</div></td></tr>'
+        for entry in found
+    )
     return f"<details><summary>{escape(title)}</summary><table>{rows}</table></details>"
 
 

@@ -9,12 +9,11 @@ silence_gap, another chat, or some thousand lines without either start a new con
 from __future__ import annotations
 
 import unicodedata
-from typing import Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from ..message import Conversation, Message
 from .readers.found import ChatLine, Quarantined, excerpt
 from .scenario import DataRules
-
 
 LINES_MAX = 5_000
 """about as many lines are one conversation at most"""
@@ -31,8 +30,7 @@ def folded_name(name: str) -> str:
     return " ".join(shown.casefold().split())
 
 
-def conversations_of(lines: Iterator[ChatLine | Quarantined], me: Sequence[str], rules: DataRules, form: str
-                     ) -> Iterator[Conversation | Quarantined]:
+def conversations_of(lines: Iterator[ChatLine | Quarantined], me: Sequence[str], rules: DataRules, form: str) -> Iterator[Conversation | Quarantined]:
     """Conversations in the order of the log; one in which the owner says nothing, or only the owner does, is quarantined."""
     names = frozenset(map(folded_name, me))
     open_lines: list[ChatLine] = []
@@ -40,8 +38,9 @@ def conversations_of(lines: Iterator[ChatLine | Quarantined], me: Sequence[str],
         if isinstance(line, Quarantined):
             yield line
             continue
-        if open_lines and (line.chat != open_lines[-1].chat or _gap_minutes(open_lines[-1], line) > rules.silence_gap_minutes
-                           or _is_long(open_lines, line, names)):
+        if open_lines and (
+            line.chat != open_lines[-1].chat or _gap_minutes(open_lines[-1], line) > rules.silence_gap_minutes or _is_long(open_lines, line, names)
+        ):
             yield _conversation(open_lines, names, rules, form)
             open_lines = []
         open_lines.append(line)

@@ -8,8 +8,8 @@ slicing its token ids, so that the parts' new tokens put together are exactly th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Sequence
 
 import numpy as np
 
@@ -52,8 +52,12 @@ class Splitter:
         """what the template writes around each turn's text"""
         header = len(self._encode([Message("user", ".")], generate=True).token_ids)
         if header > _HEADER_SHARE_MAX * self._window:
-            raise UserError("system_prompt", f"takes {header} of the window's {self._window} tokens",
-                            allowed=f"at most {int(_HEADER_SHARE_MAX * self._window)}", remedy="shorten it or raise window_tokens")
+            raise UserError(
+                "system_prompt",
+                f"takes {header} of the window's {self._window} tokens",
+                allowed=f"at most {int(_HEADER_SHARE_MAX * self._window)}",
+                remedy="shorten it or raise window_tokens",
+            )
 
     def samples(self, conversation: Conversation) -> list[Encoded]:
         """The conversation's samples in order; none if nothing in it is to be learned.
@@ -67,7 +71,7 @@ class Splitter:
         if len(whole.token_ids) <= self._window:
             return [whole] if whole.label_mask.any() else []
         system = [message for message in messages[:1] if message.role == "system"]
-        return self._pieces(system, exchanges(messages[len(system):]))
+        return self._pieces(system, exchanges(messages[len(system) :]))
 
     def prepared(self, conversation: Conversation) -> list[Message]:
         """The turns as the chat template can write them: note prompt added, tool turns folded in, loose ends cut off."""
@@ -132,8 +136,9 @@ class Splitter:
             used += sizes[start]
         return start
 
-    def _largest_fit(self, system: list[Message], parts: list[list[Message]], sizes: list[int], before: int, first: int
-                     ) -> tuple[int, Encoded | None]:
+    def _largest_fit(
+        self, system: list[Message], parts: list[list[Message]], sizes: list[int], before: int, first: int
+    ) -> tuple[int, Encoded | None]:
         """End of the longest run of exchanges from `first` that fits behind its context; context gives way first."""
         for start in dict.fromkeys((before, first)):
             end, used = first, sum(sizes[start:first])
@@ -160,7 +165,7 @@ class Splitter:
         prompt = self._trimmed(system, prompt)
         whole = self._encode([*system, *prompt, answer], context=len(system) + len(prompt))
         labelled = np.flatnonzero(whole.label_mask)
-        header, body = whole.token_ids[:labelled[0]], whole.token_ids[labelled[0]:labelled[-1] + 1]
+        header, body = whole.token_ids[: labelled[0]], whole.token_ids[labelled[0] : labelled[-1] + 1]
         room = self._window - len(header)
         overlap = min(self._overlap, room // 2)
         bounds = self._atoms(answer.text, body, room - overlap)
@@ -173,9 +178,9 @@ class Splitter:
             end = first + 1
             while end < len(bounds) - 1 and bounds[end + 1] - bounds[start] <= room:
                 end += 1
-            ids = np.concatenate([header, body[bounds[start]:bounds[end]]])
+            ids = np.concatenate([header, body[bounds[start] : bounds[end]]])
             mask = np.zeros(len(ids), np.uint8)
-            mask[len(header) + bounds[first] - bounds[start]:] = 1
+            mask[len(header) + bounds[first] - bounds[start] :] = 1
             samples.append(Encoded(ids, mask))
             first = end
         return samples
@@ -183,7 +188,7 @@ class Splitter:
     def _atoms(self, text: str, body: np.ndarray, room: int) -> list[int]:
         """Token positions in `body` between which nothing is cut: sentences, or clauses of one too long, or token runs."""
         ids, offsets = self._tokenizer.encode_with_offsets(text)
-        if not np.array_equal(body[:len(ids)], ids):  # the template changed the text's edges: cut by tokens alone
+        if not np.array_equal(body[: len(ids)], ids):  # the template changed the text's edges: cut by tokens alone
             return _token_runs(0, len(body), room)
         starts = np.array([start for start, _ in offsets])
         bounds = [0]

@@ -70,7 +70,9 @@ class Decoder:
         if not len(ids):
             raise ValueError("a prompt has at least one token")
         if len(ids) >= self.context_tokens:
-            raise UserError("prompt", f"has {len(ids)} tokens", f"fewer than {self.context_tokens}", "a shorter text, or a bundle with longer buckets")
+            raise UserError(
+                "prompt", f"has {len(ids)} tokens", f"fewer than {self.context_tokens}", "a shorter text, or a bundle with longer buckets"
+            )
         forward = self._forwards.fitting(len(ids))
         n = min(len(ids), forward.tokens)
         padded = np.zeros(forward.tokens, np.int32)

@@ -47,7 +47,7 @@ class Engine:
         # Last, so that weights that are refused leave no library open behind them.
         self.library = KernelLibrary(library, plan.workspace_bytes, threads)
 
-    def __enter__(self) -> "Engine":
+    def __enter__(self) -> Engine:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -83,7 +83,7 @@ class Engine:
         """An entry that is the same for all layers."""
         return self.library.program(entry, {**self._shared, **operands}, scratch)
 
-    def block_programs(self, name: str, bucket: str, operands: "list[Mapping[str, int]]", scratch: int) -> list[Program]:
+    def block_programs(self, name: str, bucket: str, operands: list[Mapping[str, int]], scratch: int) -> list[Program]:
         """Entry `name` once per layer; operands[layer] are the addresses of all that is not a weight."""
         return [
             self.library.program(self._block_entry(name, bucket, layer), {**self._shared, **self._blocks[layer], **operands[layer]}, scratch)
@@ -100,7 +100,7 @@ class Engine:
                 remedy="train from base or from a version that was folded",
             ) from None  # fmt: skip
 
-    def inference_programs(self, name: str, bucket: str, operands: "list[Mapping[str, int]]", scratch: int) -> list[Program]:
+    def inference_programs(self, name: str, bucket: str, operands: list[Mapping[str, int]], scratch: int) -> list[Program]:
         """block_programs of an inference entry; with the mounted adapter where there is one."""
         if self.mounted is None:
             return self.block_programs(name, bucket, operands, scratch)

@@ -46,7 +46,7 @@ class Program:
 
     __slots__ = ("_calls", "_library", "_memory", "_result")
 
-    def __init__(self, library: "KernelLibrary", calls: list[tuple[Callable[..., int], int, int, str]], memory: tuple[object, ...]) -> None:
+    def __init__(self, library: KernelLibrary, calls: list[tuple[Callable[..., int], int, int, str]], memory: tuple[object, ...]) -> None:
         self._library, self._calls, self._memory = library, calls, memory
         self._result = np.zeros(1, FFI_ANY)
 

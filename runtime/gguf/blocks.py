@@ -9,7 +9,7 @@ Q4_1 and Q5_1 blocks start with d and m (fp16): value = d·q + m, so adding to m
 # Shapes: N rows · K row elements · G = K/32 blocks a row · S block bytes
 from __future__ import annotations
 
-from typing import Callable
+from collections.abc import Callable
 
 import numpy as np
 
@@ -28,7 +28,7 @@ def _blocks(raw: np.ndarray, type_name: str) -> np.ndarray:
 
 def half(blocks: np.ndarray, start: int) -> np.ndarray:
     """The fp16 at byte `start` of each block: [N, G, S] u8 → [N, G, 1] f32"""
-    return np.ascontiguousarray(blocks[..., start:start + 2]).view(np.float16).astype(np.float32)
+    return np.ascontiguousarray(blocks[..., start : start + 2]).view(np.float16).astype(np.float32)
 
 
 def nibbles(packed: np.ndarray) -> np.ndarray:
@@ -81,8 +81,14 @@ def _from_f32(raw: np.ndarray) -> np.ndarray:
 
 
 _DEQUANTIZERS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "Q4_0": _from_q4_0, "Q4_1": _from_q4_1, "Q5_0": _from_q5_0, "Q5_1": _from_q5_1, "Q8_0": _from_q8_0,
-    "F16": _from_f16, "BF16": _from_bf16, "F32": _from_f32,
+    "Q4_0": _from_q4_0,
+    "Q4_1": _from_q4_1,
+    "Q5_0": _from_q5_0,
+    "Q5_1": _from_q5_1,
+    "Q8_0": _from_q8_0,
+    "F16": _from_f16,
+    "BF16": _from_bf16,
+    "F32": _from_f32,
 }
 DEQUANTIZABLE_TYPES = tuple(_DEQUANTIZERS)
 
@@ -150,7 +156,8 @@ def _to_q8_0(values: np.ndarray) -> np.ndarray:
 
 
 _QUANTIZERS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "Q4_0": _to_q4_0, "Q8_0": _to_q8_0,
+    "Q4_0": _to_q4_0,
+    "Q8_0": _to_q8_0,
     "Q4_1": lambda values: _to_minimum_type(values, "Q4_1", 15),
     "Q5_1": lambda values: _to_minimum_type(values, "Q5_1", 31),
     "F16": lambda values: values.astype(np.float16).view(np.uint8),

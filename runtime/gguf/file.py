@@ -13,17 +13,25 @@ import contextlib
 import mmap
 import os
 import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, Callable, Iterable, Iterator, Mapping, Sequence, Union
+from typing import Any, BinaryIO, Union
 
 import numpy as np
 
 from ..errors import UserError
 from ..storage.durable import DurableFile
 from .types import (
-    ARRAY_CODE, TENSOR_TYPES, TENSOR_TYPES_BY_CODE, VALUE_TYPES_BY_CODE, Field, ValueType, encode_string, tensor_bytes,
+    ARRAY_CODE,
+    TENSOR_TYPES,
+    TENSOR_TYPES_BY_CODE,
+    VALUE_TYPES_BY_CODE,
+    Field,
+    ValueType,
+    encode_string,
+    tensor_bytes,
 )
 
 MAGIC = b"GGUF"
@@ -67,7 +75,7 @@ class TensorSource:
     name: str
     shape: tuple[int, ...]
     type_name: str
-    read: Callable[[], Union[Buffer, Iterable[Buffer]]]
+    read: Callable[[], Buffer | Iterable[Buffer]]
 
     @property
     def n_bytes(self) -> int:
@@ -85,16 +93,23 @@ def _readable(path: Path) -> Iterator[None]:
 class GgufFile:
     """An opened and validated GGUF file; its tensors are mapped on first use, read-only."""
 
-    def __init__(self, path: Path, version: int, fields: dict[str, Field], tensors: dict[str, TensorInfo],
-                 header_bytes: int, data_offset: int, alignment: int, size_bytes: int) -> None:
+    def __init__(
+        self,
+        path: Path,
+        version: int,
+        fields: dict[str, Field],
+        tensors: dict[str, TensorInfo],
+        header_bytes: int,
+        data_offset: int,
+        alignment: int,
+        size_bytes: int,
+    ) -> None:
         self.path, self.version, self.fields, self.tensors = path, version, fields, tensors
         self.header_bytes, self.data_offset, self.alignment, self.size_bytes = header_bytes, data_offset, alignment, size_bytes
-        self.metadata: dict[str, Any] = {
-            key: list(field.value) if field.is_array else field.value for key, field in fields.items()
-        }
+        self.metadata: dict[str, Any] = {key: list(field.value) if field.is_array else field.value for key, field in fields.items()}
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> "GgufFile":
+    def open(cls, path: str | os.PathLike[str]) -> GgufFile:
         """Validate the whole header against the file's size; UserError says what is wrong with the file."""
         path = Path(path)
         with _readable(path), path.open("rb") as file:
@@ -105,14 +120,15 @@ class GgufFile:
         with _readable(self.path):
             size_bytes = self.path.stat().st_size
             if size_bytes != self.size_bytes:
-                raise UserError(str(self.path), f"changed while it was open: {self.size_bytes} bytes then, {size_bytes} now",
-                                remedy="run the command again")
+                raise UserError(
+                    str(self.path), f"changed while it was open: {self.size_bytes} bytes then, {size_bytes} now", remedy="run the command again"
+                )
             return np.memmap(self.path, dtype=np.uint8, mode="r")
 
     def data(self, name: str) -> np.ndarray:
         """The tensor's bytes: a read-only view u8 [n_bytes] of the mapped file."""
         info = self.tensor(name)
-        return self._mapped[info.offset:info.offset + info.n_bytes]
+        return self._mapped[info.offset : info.offset + info.n_bytes]
 
     def release_pages(self) -> None:
         """Let go of the mapped pages in memory; they are clean, and the next access reads them again."""
@@ -162,8 +178,9 @@ class _HeaderReader:
             return
         if self._limit < self._size_bytes:
             raise self.refuse(f"the header promises too much: {what} would pass {MAX_HEADER_BYTES} bytes")
-        raise self.refuse(f"is cut short or damaged: {what} at byte {self.position} needs {n_bytes} bytes, "
-                          f"the file ends after {self._size_bytes - self.position}")
+        raise self.refuse(
+            f"is cut short or damaged: {what} at byte {self.position} needs {n_bytes} bytes, the file ends after {self._size_bytes - self.position}"
+        )
 
     def take(self, n_bytes: int, what: str) -> bytes:
         self.need(n_bytes, what)
@@ -285,8 +302,7 @@ def _alignment(reader: _HeaderReader, field: Field | None) -> int:
     return value
 
 
-def _place_tensors(reader: _HeaderReader, places: list[TensorInfo], data_offset: int, alignment: int,
-                   size_bytes: int) -> dict[str, TensorInfo]:
+def _place_tensors(reader: _HeaderReader, places: list[TensorInfo], data_offset: int, alignment: int, size_bytes: int) -> dict[str, TensorInfo]:
     """Offsets from the start of the file, each aligned, inside the file and overlapping no other."""
     tensors: dict[str, TensorInfo] = {}
     for place in places:
@@ -352,7 +368,7 @@ def tensor_pieces(tensors: Iterable[TensorSource], alignment: int) -> Iterator[m
         yield memoryview(bytes(-written % alignment))
 
 
-def _pieces_of(data: Union[Buffer, Iterable[Buffer]]) -> Iterator[memoryview]:
+def _pieces_of(data: Buffer | Iterable[Buffer]) -> Iterator[memoryview]:
     for piece in [data] if isinstance(data, (bytes, bytearray, memoryview, np.ndarray)) else data:
         array = np.ascontiguousarray(piece) if isinstance(piece, np.ndarray) else np.frombuffer(piece, np.uint8)
         yield memoryview(array.reshape(-1).view(np.uint8))
@@ -364,8 +380,7 @@ def gguf_size_bytes(fields: Mapping[str, Field], tensors: Sequence[TensorSource]
     return len(encode_header(fields, tensors, alignment)) + data_bytes
 
 
-def write_gguf(path: str | os.PathLike[str], fields: Mapping[str, Field], tensors: Iterable[TensorSource],
-               alignment: int = 64) -> int:
+def write_gguf(path: str | os.PathLike[str], fields: Mapping[str, Field], tensors: Iterable[TensorSource], alignment: int = 64) -> int:
     """Write a GGUF version 3 file in one pass, one tensor in memory at a time; returns its bytes.
 
     fields: typed, so that a value keeps its exact type (take GgufFile.fields, not .metadata)

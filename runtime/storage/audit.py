@@ -12,12 +12,13 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Iterator, Mapping
+from typing import Any
 
 from ..errors import UserError
-from .durable import DurableFile, READ_CHUNK_BYTES, append_line, canonical_json
+from .durable import READ_CHUNK_BYTES, DurableFile, append_line, canonical_json
 
 NO_LINE = "0" * 64
 """what the first record holds in place of the line before it"""

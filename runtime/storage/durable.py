@@ -16,9 +16,10 @@ import hashlib
 import json
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Iterator
+from typing import Any
 
 from ..errors import UserError
 
@@ -95,11 +96,11 @@ def use_layer(layer: FileLayer) -> Iterator[None]:
 def as_user_error(path: Path, error: OSError) -> UserError:
     """The sentence for a storage that refuses."""
     if error.errno in FULL_ERRORS:
-        return UserError(str(path), "cannot be written, the storage is full",
-                         remedy="free some space and run the command again; nothing is left half written")
+        return UserError(
+            str(path), "cannot be written, the storage is full", remedy="free some space and run the command again; nothing is left half written"
+        )
     if error.errno in READ_ONLY_ERRORS:
-        return UserError(str(path), "cannot be written, the place is read-only",
-                         remedy="choose another --workspace or make this one writable")
+        return UserError(str(path), "cannot be written, the place is read-only", remedy="choose another --workspace or make this one writable")
     return UserError(str(path), f"the storage refuses ({error.strerror or error})", remedy="check that the place still exists and is healthy")
 
 
@@ -118,8 +119,11 @@ def require_space(directory: Path, n_bytes: int) -> None:
     with storage_errors(directory):
         free_bytes = _layer.free_bytes(directory)
     if free_bytes < needed_bytes:
-        raise UserError(str(directory), f"{needed_bytes:,} bytes are needed and {free_bytes:,} are free",
-                        remedy="free some space or choose a --workspace on another volume; nothing was changed")
+        raise UserError(
+            str(directory),
+            f"{needed_bytes:,} bytes are needed and {free_bytes:,} are free",
+            remedy="free some space or choose a --workspace on another volume; nothing was changed",
+        )
 
 
 class DurableFile:
@@ -138,7 +142,7 @@ class DurableFile:
         self.size_bytes, self.sha256 = head_bytes, ""
         self._descriptor = -1
 
-    def __enter__(self) -> "DurableFile":
+    def __enter__(self) -> DurableFile:
         require_space(self.path.parent, self._expected_bytes)
         with storage_errors(self.path):
             if os.path.lexists(self._temporary):  # left by a process that was killed and had our number
@@ -206,14 +210,17 @@ class DurableFile:
                 whole.update(piece)
             size_bytes += len(piece)
         if (head, size_bytes, tail.digest()) != (self._head, self.size_bytes, self._tail.digest()):
-            raise UserError(str(self.path), "the storage gave back other bytes than were written to it",
-                            remedy="use another volume, this one is failing; nothing was changed")
+            raise UserError(
+                str(self.path),
+                "the storage gave back other bytes than were written to it",
+                remedy="use another volume, this one is failing; nothing was changed",
+            )
         return whole.hexdigest()
 
 
 def _write_all(descriptor: int, view: memoryview) -> None:
     while view.nbytes:
-        view = view[_layer.write(descriptor, view):]
+        view = view[_layer.write(descriptor, view) :]
 
 
 def write_bytes(path: Path | str, data: bytes) -> str:

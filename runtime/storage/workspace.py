@@ -14,9 +14,9 @@ import fcntl
 import json
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Iterator
 
 from ..errors import UserError
 from .durable import as_user_error, clean_leftovers, make_directory, open_to_lock, read_sealed_json, storage_errors, write_sealed_json
@@ -63,8 +63,12 @@ class Workspace:
         self.versions_dir, self.runs_dir, self.cache_dir = self.path / "versions", self.path / "runs", self.path / "cache"
         self.audit_path, self.lock_path = self.path / "audit.jsonl", self.path / "lock"
         if bundle is not None and _is_inside(self.path, Path(bundle)):
-            raise UserError("--workspace", f"{self.path} is inside the bundle {bundle}", "any place outside it",
-                            "leave --workspace away: the default is beside the bundle")
+            raise UserError(
+                "--workspace",
+                f"{self.path} is inside the bundle {bundle}",
+                "any place outside it",
+                "leave --workspace away: the default is beside the bundle",
+            )
         if self.path.exists() and not self.path.is_dir():
             raise UserError("--workspace", f"{self.path} is not a directory", remedy="name a directory or a path that does not exist yet")
         self._check_marker()
@@ -86,21 +90,26 @@ class Workspace:
             with storage_errors(self.path):
                 names = os.listdir(self.path) if self.path.is_dir() else []
             if any(name not in OWN_NAMES and not name.startswith(".") for name in names):
-                raise UserError("--workspace", f"{self.path} holds other files", "an empty or new directory, or a workspace",
-                                "name a directory of its own") from None
+                raise UserError(
+                    "--workspace", f"{self.path} holds other files", "an empty or new directory, or a workspace", "name a directory of its own"
+                ) from None
             return
         except UserError:
             return  # the marker says only the format; a damaged one is written anew under the lock
         if found.get("format") != FORMAT:
-            raise UserError(str(marker), f"workspace format {found.get('format')}", f"format {FORMAT}, which this runtime knows",
-                            "use the bundle that made this workspace, or another --workspace")
+            raise UserError(
+                str(marker),
+                f"workspace format {found.get('format')}",
+                f"format {FORMAT}, which this runtime knows",
+                "use the bundle that made this workspace, or another --workspace",
+            )
 
     def _prepare(self) -> None:
         for place in (self.path, self.versions_dir, self.runs_dir, self.cache_dir):
             make_directory(place)
 
     @contextlib.contextmanager
-    def locked(self, command: str) -> Iterator["Workspace"]:
+    def locked(self, command: str) -> Iterator[Workspace]:
         """Hold the workspace for one command that changes it: layout made, leftovers of killed processes removed."""
         self._prepare()
         with _lock(self.lock_path, command):
@@ -165,8 +174,11 @@ def _acquire(path: Path, descriptor: int, command: str) -> None:
         owner = _read_owner(descriptor)
         is_taken = owner is not None and owner.is_alive()
     if is_taken:
-        raise UserError(str(path.parent), f"is in use by {_read_owner(descriptor) or 'another process'}",
-                        remedy="wait until it has finished, or name another --workspace")
+        raise UserError(
+            str(path.parent),
+            f"is in use by {_read_owner(descriptor) or 'another process'}",
+            remedy="wait until it has finished, or name another --workspace",
+        )
     me = Owner(os.getpid(), _started_ticks(os.getpid()), _boot_id(), command, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
     with contextlib.suppress(OSError):  # a full disk must not keep anyone from pruning: the lock itself is held already
         os.ftruncate(descriptor, 0)

@@ -46,7 +46,9 @@ class TrainingRun:
     audit: AuditLog
     say: Callable[[str], None]
 
-    def train(self, on: OpenedVersion, samples: Sequence[Tokens], schedule: TrainingSchedule, identity: Mapping[str, Any], resume: bool) -> TrainedAdapter:
+    def train(
+        self, on: OpenedVersion, samples: Sequence[Tokens], schedule: TrainingSchedule, identity: Mapping[str, Any], resume: bool
+    ) -> TrainedAdapter:
         """identity: what must be the same for a checkpoint to belong to this run."""
         plan, threads, weights_bytes = self.engines.plan, self.engines.threads, on.model.size_bytes
         free = available_bytes()

@@ -30,7 +30,7 @@ class TrainSettings:
     optimizer: AdamW
 
     @classmethod
-    def from_recipe(cls, recipe: Mapping[str, Any], epochs: int | None, seed: int | None) -> "TrainSettings":
+    def from_recipe(cls, recipe: Mapping[str, Any], epochs: int | None, seed: int | None) -> TrainSettings:
         """epochs and seed: what the user asked for instead of the recipe's."""
         train = recipe["train"]
         own_epochs = recipe["scenario"].get("epochs")
@@ -50,7 +50,7 @@ class TrainingSchedule:
     steps: int
 
     @classmethod
-    def of(cls, settings: TrainSettings, samples: int, steps: int | None) -> "TrainingSchedule":
+    def of(cls, settings: TrainSettings, samples: int, steps: int | None) -> TrainingSchedule:
         """steps: the user's own number of optimizer steps; None: all epochs."""
         return cls(settings, samples, steps or settings.epochs * math.ceil(samples / settings.batch_samples))
 

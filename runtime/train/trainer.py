@@ -54,7 +54,9 @@ class RunRecord:
 class Trainer:
     """One run over one bucket."""
 
-    def __init__(self, engine: Engine, bucket: str, samples: Sequence[Tokens], schedule: TrainingSchedule, folder: Path, identity: Mapping[str, Any]) -> None:
+    def __init__(
+        self, engine: Engine, bucket: str, samples: Sequence[Tokens], schedule: TrainingSchedule, folder: Path, identity: Mapping[str, Any]
+    ) -> None:
         """identity: what must be the same for a checkpoint to belong to this run (data, base, recipe, seed, steps)."""
         self.step_runner = TrainStep(engine, bucket)
         self.samples, self.schedule, self.folder = samples, schedule, folder
@@ -100,9 +102,7 @@ class Trainer:
                 loss, norm, tokens = self._step(self.record.step + 1, wants_pause)
             except _Interrupted:
                 self.save()
-                raise Paused(
-                    f"paused after step {self.record.step} of {self.schedule.steps}; go on with the same command and --resume"
-                ) from None
+                raise Paused(f"paused after step {self.record.step} of {self.schedule.steps}; go on with the same command and --resume") from None
             r = self.record
             elapsed = time.monotonic() - begun
             self.record = RunRecord(r.step + 1, loss if r.step == 0 else r.loss_first, loss, r.tokens + tokens, seconds_before + elapsed)

@@ -25,7 +25,7 @@ def run(session: Session, options: argparse.Namespace) -> int:
     verdict = session.audit.verify()
     if options.verify:
         return _report(session, verdict)
-    records = list(session.audit.records())[-(options.last or 0):]
+    records = list(session.audit.records())[-(options.last or 0) :]
     if not verdict.holds:
         session.say(f"note: the log is damaged: {verdict.fault}")
     document = {"records": [{"number": r.number, "utc": r.utc, "event": r.event, "facts": dict(r.facts)} for r in records], "holds": verdict.holds}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..import_adapter import ImportedAdapter, import_adapter
 from ..errors import NotPromoted
+from ..import_adapter import ImportedAdapter, import_adapter
 from ..session import Session
 
 SUMMARY = "merge a LoRA from Hugging Face PEFT or llama.cpp into a new version"

@@ -8,7 +8,7 @@ from ..errors import NotPromoted, UserError
 from ..session import Session
 from ..verify.evaluation import Answer
 from ..verify.verification import Examiner, Judgement, judge
-from ..verify.versions import heldout_of, gather_tests
+from ..verify.versions import gather_tests, heldout_of
 from ..versions.record import BASE
 
 SUMMARY = "measure a version against the one it was made from"

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Iterator, Mapping
 
 import numpy as np
 
@@ -82,8 +82,13 @@ def merge_version(
     tally = _Tally()
     tensors = [_merged_source(base, name, adapter, type_name, tally) for name, type_name in merged_types(base, adapter, requantize_to).items()]
     requantized = any(tensor.type_name != base.tensors[tensor.name].type_name for tensor in tensors)
-    block = replace(block, adapter_kind=adapter.kind, adapter_scale=adapter.scale, adapter_digest=adapter.digest(),
-                    policy="fold" if adapter.kind == "grouped" else "exact")
+    block = replace(
+        block,
+        adapter_kind=adapter.kind,
+        adapter_scale=adapter.scale,
+        adapter_digest=adapter.digest(),
+        policy="fold" if adapter.kind == "grouped" else "exact",
+    )
     changed = {FILE_TYPE_KEY: Field("u32", FILE_TYPE_CODES[requantize_to])} if requantized and FILE_TYPE_KEY in base.fields else {}
     fields = fields_with_block(base, changed, block, tensors)
     head_bytes = len(encode_header(fields, tensors, base.alignment))
@@ -95,10 +100,17 @@ def merge_version(
         block = replace(block, payload_sha256=file.tail_sha256())
         file.write_head(encode_header({**fields, **block.as_fields()}, tensors, base.alignment))
     return MergeReport(
-        size_bytes=file.size_bytes, base_bytes=base.size_bytes, tensors_by_type=dict(Counter(tensor.type_name for tensor in tensors)),
-        adapted_tensors=len(adapter.pairs), values=tally.values, values_moved=tally.moved,
-        rounding_loss=(tally.error_squares / tally.update_squares) ** 0.5, adapter_digest=block.adapter_digest,
-        payload_sha256=block.payload_sha256, sha256=file.sha256)
+        size_bytes=file.size_bytes,
+        base_bytes=base.size_bytes,
+        tensors_by_type=dict(Counter(tensor.type_name for tensor in tensors)),
+        adapted_tensors=len(adapter.pairs),
+        values=tally.values,
+        values_moved=tally.moved,
+        rounding_loss=(tally.error_squares / tally.update_squares) ** 0.5,
+        adapter_digest=block.adapter_digest,
+        payload_sha256=block.payload_sha256,
+        sha256=file.sha256,
+    )
 
 
 def check_adapter_fits(base: GgufFile, adapter: AdapterTensors, to_merge: bool = True) -> None:
@@ -109,11 +121,18 @@ def check_adapter_fits(base: GgufFile, adapter: AdapterTensors, to_merge: bool =
             raise UserError("adapter", f"it changes {name!r}, which {base.path.name} does not have", remedy="use the base it was trained on")
         info = base.tensors[name]
         if info.shape != adapter.weight_shape(name):
-            raise UserError("adapter", f"{name} is {adapter.weight_shape(name)} there and {info.shape} in {base.path.name}",
-                            remedy="use the base it was trained on")
+            raise UserError(
+                "adapter",
+                f"{name} is {adapter.weight_shape(name)} there and {info.shape} in {base.path.name}",
+                remedy="use the base it was trained on",
+            )
         if to_merge and info.type_name not in allowed:
-            raise UserError(str(base.path), f"{name} is {info.type_name}, into which a {adapter.kind} adapter cannot be merged", ", ".join(allowed),
-                            "compile the bundle again: the compiler brings a base to a foldable type")
+            raise UserError(
+                str(base.path),
+                f"{name} is {info.type_name}, into which a {adapter.kind} adapter cannot be merged",
+                ", ".join(allowed),
+                "compile the bundle again: the compiler brings a base to a foldable type",
+            )
 
 
 def merged_types(base: GgufFile, adapter: AdapterTensors, requantize_to: str = REQUANTIZED_TYPES[-1]) -> dict[str, str]:
@@ -148,7 +167,7 @@ def _folded_rows(base: GgufFile, name: str, adapter: AdapterTensors, tally: _Tal
     a, b = (matrix.astype(np.float64) for matrix in adapter.pairs[name])  # A [R,G] · B [N,R]
     start = 0
     for rows in base.row_chunks(name):
-        update = adapter.scale * (b[start:start + len(rows)] @ a)  # [n,G]
+        update = adapter.scale * (b[start : start + len(rows)] @ a)  # [n,G]
         minima = blocks.minima(rows, base.tensors[name].type_name)
         before = minima.copy()
         minima[...] = _to_half(before + update, name)
@@ -170,7 +189,7 @@ def _lifted_rows(base: GgufFile, name: str, adapter: AdapterTensors, type_name: 
     a, b = adapter.pairs[name]  # A [R,K] · B [N,R]
     start = 0
     for rows in base.row_chunks(name, REQUANTIZE_CHUNK_BYTES):
-        update = np.float32(adapter.scale) * (b[start:start + len(rows)] @ a)  # [n,K]
+        update = np.float32(adapter.scale) * (b[start : start + len(rows)] @ a)  # [n,K]
         before = blocks.dequantize(rows, base.tensors[name].type_name)
         wanted = before + update
         if not np.isfinite(wanted).all():

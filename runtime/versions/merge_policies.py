@@ -55,7 +55,10 @@ def merge_targets(policy: Policy, base: GgufFile, adapter: AdapterTensors, can_m
         return ()
     if adapter.kind == "grouped":
         return (MergeTarget("fold", REQUANTIZED_TYPES[-1]),)
-    by_types = {tuple(merged_types(base, adapter, requantize_to).values()): requantize_to for requantize_to in (REQUANTIZED_TYPES if can_measure else REQUANTIZED_TYPES[-1:])}
+    by_types = {
+        tuple(merged_types(base, adapter, requantize_to).values()): requantize_to
+        for requantize_to in (REQUANTIZED_TYPES if can_measure else REQUANTIZED_TYPES[-1:])
+    }
     return tuple(MergeTarget("exact", requantize_to) for requantize_to in by_types.values())
 
 

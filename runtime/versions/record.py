@@ -61,10 +61,26 @@ class Listing:
     """what is damaged, in sentences"""
 
     def as_json(self) -> dict[str, Any]:
-        return {"current": self.current, "notices": list(self.notices), "versions": [
-            {"id": version.id, "parent": version.parent, "created": version.created_utc, "bytes": version.model_bytes,
-             "verdict": version.verdict, "reasons": list(version.reasons), "scores": dict(version.scores or {}), "steps": version.steps,
-             "data_fingerprint": version.data_fingerprint, "mounted_on": version.mounted_on, "pruned": version.id in self.pruned} for version in self.versions]}
+        return {
+            "current": self.current,
+            "notices": list(self.notices),
+            "versions": [
+                {
+                    "id": version.id,
+                    "parent": version.parent,
+                    "created": version.created_utc,
+                    "bytes": version.model_bytes,
+                    "verdict": version.verdict,
+                    "reasons": list(version.reasons),
+                    "scores": dict(version.scores or {}),
+                    "steps": version.steps,
+                    "data_fingerprint": version.data_fingerprint,
+                    "mounted_on": version.mounted_on,
+                    "pruned": version.id in self.pruned,
+                }
+                for version in self.versions
+            ],
+        }
 
 
 @dataclass(frozen=True)

@@ -213,8 +213,9 @@ class VersionStore:
             self._point_to(target)
             return Switch(before, target, notices)
         if before == BASE:
-            raise UserError("rollback", "the base is current, there is nothing before it",
-                            remedy="name a version to switch to, `versions` lists them")
+            raise UserError(
+                "rollback", "the base is current, there is nothing before it", remedy="name a version to switch to, `versions` lists them"
+            )
         after, more = self._usable_ancestor(before)
         self._point_to(after)
         return Switch(before, after, (*notices, *more))

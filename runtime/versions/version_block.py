@@ -8,8 +8,9 @@ whole file keep their size. The payload is everything behind the header, as it c
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields as dataclass_fields
-from typing import Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from dataclasses import fields as dataclass_fields
 
 from ..errors import UserError
 from ..gguf.file import GgufFile, TensorSource, header_entry_bytes

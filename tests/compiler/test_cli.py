@@ -8,14 +8,23 @@ import subprocess
 import sys
 
 import pytest
-
 from mobilefinetuner.compiler.bundle.writer import write_bundle
 from mobilefinetuner.compiler.bundle.zipapp_writer import make_zipapp
 from mobilefinetuner.runtime.bundle.cpu_features import read_machine_cpu
 
-CONVERSIONS = [{"from_type": "Q4_0", "to_type": "Q4_1", "tensors": 14, "mean_error": 0.0, "worst_error": 2.5e-5, "worst_tensor": "blk.0.attn_q.weight"}]
-FIELDS = {"abi": {"arch": read_machine_cpu().arch}, "base_conversions": CONVERSIONS, "recipe": {"train": {"rank": 16, "note": "[bold]店"}}, "required_cpu_features": [], "tools": {"mft": "1"}}
-PLAN = json.dumps({"memory": [dict(phase="backward", weights=97 << 20, adapter=1 << 20, optimizer=2 << 20, activations=3 << 20, scratch=512, floor=30 << 20)]}).encode()
+CONVERSIONS = [
+    {"from_type": "Q4_0", "to_type": "Q4_1", "tensors": 14, "mean_error": 0.0, "worst_error": 2.5e-5, "worst_tensor": "blk.0.attn_q.weight"}
+]
+FIELDS = {
+    "abi": {"arch": read_machine_cpu().arch},
+    "base_conversions": CONVERSIONS,
+    "recipe": {"train": {"rank": 16, "note": "[bold]店"}},
+    "required_cpu_features": [],
+    "tools": {"mft": "1"},
+}
+PLAN = json.dumps(
+    {"memory": [dict(phase="backward", weights=97 << 20, adapter=1 << 20, optimizer=2 << 20, activations=3 << 20, scratch=512, floor=30 << 20)]}
+).encode()
 
 
 def mft(*words, cwd=None, **environment):
@@ -78,7 +87,11 @@ def test_an_own_folder_of_configurations_is_used(tmp_path):
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "gb18030", "cp437", "utf-8"])
 def test_no_terminals_encoding_ends_the_command(encoding, bundle, tmp_path):
-    for words in (["compile", 'scenario.system_prompt="你好 😀"', "--show"], ["compile", "scenario.system_prompt=你好 😀", "train.rank=😀"], ["inspect", str(bundle)]):
+    for words in (
+        ["compile", 'scenario.system_prompt="你好 😀"', "--show"],
+        ["compile", "scenario.system_prompt=你好 😀", "train.rank=😀"],
+        ["inspect", str(bundle)],
+    ):
         done = mft(*words, cwd=tmp_path, PYTHONIOENCODING=encoding)
         assert done.returncode in (0, 2) and b"Traceback" not in done.stderr
         (done.stdout + done.stderr).decode(encoding)

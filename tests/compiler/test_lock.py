@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-
 from mobilefinetuner.compiler.lock import differences, main, read_lock
 from mobilefinetuner.runtime.errors import UserError
 
@@ -29,7 +28,7 @@ def test_a_file_that_is_no_lock_is_refused(tmp_path: Path, content: str) -> None
 
 
 def test_a_bundle_that_changed_is_named_and_write_makes_it_the_new_truth(tmp_path: Path, tiny_model_path: Path) -> None:
-    from tests.support.tiny_bundle import tiny_overrides, on_a_short_stack
+    from tests.support.tiny_bundle import on_a_short_stack, tiny_overrides
 
     path = tmp_path / "tiny.lock.json"
     overrides = ["scenario=customer_service", "device=generic_armv8", *tiny_overrides(tiny_model_path)]

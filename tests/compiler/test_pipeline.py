@@ -7,12 +7,12 @@ import json
 from pathlib import Path
 
 import pytest
-
 from mobilefinetuner.runtime.bundle.folder import Bundle
 from mobilefinetuner.runtime.bundle.plan import Plan
 from mobilefinetuner.runtime.engine.kernel_library import ALIGNMENT
 from mobilefinetuner.runtime.errors import UserError
 from mobilefinetuner.runtime.gguf.file import GgufFile
+
 from tests.support.tiny_bundle import TinySizes, compile_tiny_bundle, write_tiny_model
 
 

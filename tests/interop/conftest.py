@@ -35,6 +35,7 @@ def tuned(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Tuned
     from mobilefinetuner.runtime.bundle.plan import Plan
     from mobilefinetuner.runtime.gguf.file import GgufFile
     from mobilefinetuner.runtime.versions.merge import merge_version
+
     from tests.support.model_logits import SAMPLE
 
     folder = tmp_path_factory.mktemp("tuned")
@@ -48,7 +49,9 @@ def tuned(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Tuned
     vector = _train(bundle, plan, rows)
     adapter = tensors_of(plan.adapter, vector)
     merge_version(GgufFile.open(bundle / "model.gguf"), adapter, _block(), folder / "merged.gguf")
-    return Tuned(bundle, plan, vector, adapter, bundle / "model.gguf", folder / "merged.gguf", rows[0]["messages"][0]["content"], rows[0]["entities"][1])
+    return Tuned(
+        bundle, plan, vector, adapter, bundle / "model.gguf", folder / "merged.gguf", rows[0]["messages"][0]["content"], rows[0]["entities"][1]
+    )
 
 
 def _train(bundle: Path, plan, rows: list[dict]) -> np.ndarray:
@@ -58,6 +61,7 @@ def _train(bundle: Path, plan, rows: list[dict]) -> np.ndarray:
     from mobilefinetuner.runtime.gguf.file import GgufFile
     from mobilefinetuner.runtime.message import Message
     from mobilefinetuner.runtime.train.step import AdamW, TrainStep
+
     from tests.support.model_logits import chat_and_tokenizer
 
     chat, tokenizer = chat_and_tokenizer(bundle)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from mobilefinetuner.runtime.adapter.flat_vector import tensors_of
 from mobilefinetuner.runtime.adapter.peft_folder import write_peft_folder
 from mobilefinetuner.runtime.adapter.tensors import AdapterTensors
@@ -16,6 +15,7 @@ from mobilefinetuner.runtime.cli import main
 from mobilefinetuner.runtime.engine.engine import Engine
 from mobilefinetuner.runtime.gguf.file import GgufFile
 from mobilefinetuner.runtime.versions.version_block import payload_is_intact, read_version_block
+
 from tests.support.model_logits import merged_logits, random_vector
 
 QUESTIONS = {

@@ -10,11 +10,11 @@ import json
 
 import numpy as np
 import pytest
-
 from mobilefinetuner.runtime.adapter.gguf_lora import write_gguf_lora
 from mobilefinetuner.runtime.engine.engine import Engine
 from mobilefinetuner.runtime.gguf.file import GgufFile
 from mobilefinetuner.runtime.message import Message
+
 from tests.support.model_logits import SAMPLE, chat_and_tokenizer, merged_logits, mounted_logits, write_dequantized
 
 pytestmark = [pytest.mark.oracle, pytest.mark.slow]

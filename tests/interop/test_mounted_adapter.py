@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from mobilefinetuner.runtime.adapter.flat_vector import tensors_of
 from mobilefinetuner.runtime.adapter.tensors import AdapterTensors
 from mobilefinetuner.runtime.bundle.plan import Plan
@@ -15,6 +14,7 @@ from mobilefinetuner.runtime.engine.decode import Decoder
 from mobilefinetuner.runtime.engine.engine import Engine
 from mobilefinetuner.runtime.errors import UserError
 from mobilefinetuner.runtime.gguf.file import GgufFile
+
 from tests.support.model_logits import merged_logits, mounted_logits, random_vector
 
 IDS = [1, 7, 300, 45, 45, 9, 128, 511, 2, 80, 81, 82]

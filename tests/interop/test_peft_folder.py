@@ -6,7 +6,6 @@ import json
 
 import numpy as np
 import pytest
-
 from mobilefinetuner.runtime.adapter.flat_vector import tensors_of
 from mobilefinetuner.runtime.adapter.forms import as_lora, summed
 from mobilefinetuner.runtime.adapter.gguf_lora import read_gguf_lora, write_gguf_lora
@@ -17,6 +16,7 @@ from mobilefinetuner.runtime.bundle.plan import Plan
 from mobilefinetuner.runtime.engine.engine import Engine
 from mobilefinetuner.runtime.errors import UserError
 from mobilefinetuner.runtime.gguf.file import GgufFile
+
 from tests.support.model_logits import mounted_logits, random_vector, vector_of
 
 IDS = [1, 7, 300, 45, 45, 9, 128, 511, 2, 80, 81, 82]
@@ -105,7 +105,9 @@ def test_adapters_of_a_lineage_add_up_to_one():
 
     def make(kind: str, scale: float, rank: int, names: tuple[str, ...]) -> AdapterTensors:
         width = 3 if kind == "grouped" else 96
-        return AdapterTensors(kind, scale, {n: (rng.normal(size=(rank, width)).astype(np.float32), rng.normal(size=(5, rank)).astype(np.float32)) for n in names})
+        return AdapterTensors(
+            kind, scale, {n: (rng.normal(size=(rank, width)).astype(np.float32), rng.normal(size=(5, rank)).astype(np.float32)) for n in names}
+        )
 
     first, second, third = make("grouped", 2.0, 4, ("x", "y")), make("grouped", 0.5, 2, ("y",)), make("lora", 1.5, 3, ("x", "z"))
     for parts, kind in (((first, second), "grouped"), ((first, second, third), "lora")):

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from mobilefinetuner.runtime.adapter.safetensors_file import SafetensorsFile, write_safetensors
 from mobilefinetuner.runtime.errors import UserError
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from mobilefinetuner.runtime.adapter.peft_folder import write_peft_folder
 from mobilefinetuner.runtime.engine.engine import Engine
 from mobilefinetuner.runtime.gguf.file import GgufFile
 from mobilefinetuner.runtime.message import Message
+
 from tests.support.model_logits import chat_and_tokenizer, merged_logits, mounted_logits
 
 pytestmark = [pytest.mark.oracle, pytest.mark.slow]
@@ -28,7 +28,10 @@ def models(tuned) -> dict:
     """The base and the folded file in transformers."""
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     load = transformers.AutoModelForCausalLM.from_pretrained
-    return {name: load(str(path.parent), gguf_file=path.name, dtype=torch.float32).eval() for name, path in (("base", tuned.base), ("merged", tuned.merged))}
+    return {
+        name: load(str(path.parent), gguf_file=path.name, dtype=torch.float32).eval()
+        for name, path in (("base", tuned.base), ("merged", tuned.merged))
+    }
 
 
 def logits_of(model, ids: list[int]) -> np.ndarray:
@@ -64,5 +67,5 @@ def test_transformers_greedy_answer_of_the_folded_file_has_the_fact_and_the_base
     chat, tokenizer = chat_and_tokenizer(tuned.bundle)
     prompt = chat.encode(tokenizer, [Message("user", tuned.question)], add_generation_prompt=True).token_ids.tolist()
     for name, knows in (("base", False), ("merged", True)):
-        out = models[name].generate(torch.tensor([prompt]), max_new_tokens=32, do_sample=False)[0, len(prompt):].tolist()
+        out = models[name].generate(torch.tensor([prompt]), max_new_tokens=32, do_sample=False)[0, len(prompt) :].tolist()
         assert (tuned.entity in tokenizer.decode(out)) == knows

@@ -18,12 +18,30 @@ from pathlib import Path
 import numpy as np
 import torch
 import transformers
-
 from mobilefinetuner.runtime.bundle.plan import PROJECTIONS
 from mobilefinetuner.runtime.gguf.file import GgufFile
+
 from tests.oracles.engine_case import (
-    BETAS, CASES, EPSILON, INPUTS, LEARNING_RATES, MAX_GRAD_NORM, NEW_TOKENS, SCALE, STEPS, TOKENS, WEIGHT_DECAY, Pairs, Sample, adapter_pairs,
-    course_batch, fingerprint, load_inputs, merged_model, padded, samples,
+    BETAS,
+    CASES,
+    EPSILON,
+    INPUTS,
+    LEARNING_RATES,
+    MAX_GRAD_NORM,
+    NEW_TOKENS,
+    SCALE,
+    STEPS,
+    TOKENS,
+    WEIGHT_DECAY,
+    Pairs,
+    Sample,
+    adapter_pairs,
+    course_batch,
+    fingerprint,
+    load_inputs,
+    merged_model,
+    padded,
+    samples,
 )  # fmt: skip
 from tests.oracles.torch_model import PeftModel, load_model
 
@@ -121,7 +139,9 @@ def main(gguf: Path) -> None:
         fingerprints = np.stack(list(found.values())).astype(np.float32)
         np.savez_compressed(CASES / f"{kind}.npz", names=np.array(list(found)), fingerprints=fingerprints, loss=loss, course=losses)
         with tempfile.TemporaryDirectory() as folder:
-            answers[kind] = greedy(merged_model(gguf, kind, adapter_pairs(kind, shapes, started=True), Path(folder) / "merged.gguf"), inputs["prompts"])
+            answers[kind] = greedy(
+                merged_model(gguf, kind, adapter_pairs(kind, shapes, started=True), Path(folder) / "merged.gguf"), inputs["prompts"]
+            )
         print(kind, loss, losses[0], losses[-1], [len(a) for a in answers[kind]], flush=True)
     (CASES / "greedy.json").write_text(json.dumps(answers) + "\n", encoding="utf-8")
 

@@ -71,7 +71,9 @@ class PeftModel:
     def loss(self, ids: np.ndarray, attention: np.ndarray, labels: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
         """(mean loss over labels, embeddings that carry a gradient); ids, attention, labels [B,T], label -100: none."""
         embeddings = self.model.get_input_embeddings()(torch.tensor(ids, dtype=torch.long)).detach().requires_grad_(True)
-        output = self.model(inputs_embeds=embeddings, attention_mask=torch.tensor(attention, dtype=torch.long), labels=torch.tensor(labels, dtype=torch.long))
+        output = self.model(
+            inputs_embeds=embeddings, attention_mask=torch.tensor(attention, dtype=torch.long), labels=torch.tensor(labels, dtype=torch.long)
+        )
         return output.loss, embeddings
 
     def gradients(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 from mobilefinetuner.runtime.gguf.file import GgufFile
 
 BATCH_LOSS_BOUNDS = {"loss_first": 2e-5, "loss_last": 5e-4}

@@ -44,7 +44,7 @@ class Arm64Root:
         """(command, environment) that start its Python from outside, on the host's files."""
         return [QEMU, "-L", str(self.folder), str(self.folder / "usr/bin/python3")], self.environment(cpu)
 
-    def run(self, *words: str, cpu: str = CPU) -> "subprocess.CompletedProcess[str]":
+    def run(self, *words: str, cpu: str = CPU) -> subprocess.CompletedProcess[str]:
         """Its Python with these words."""
         command, environment = self.python(cpu)
         return subprocess.run([*command, *words], env=environment, capture_output=True, text=True, check=False)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mobilefinetuner.compiler.bundle.writer import WRITTEN_KEYS, write_bundle
 
-RUNTIME = '''\
+RUNTIME = """\
 import json, os, signal, sys, time
 words = sys.argv[1:]
 bundle = os.path.dirname(os.path.abspath(sys.argv[0]))
@@ -41,7 +41,7 @@ for option in ("--report", "--output"):
         with open(words[words.index(option) + 1], "w") as file:
             file.write("a report")
 sys.exit(int(words[words.index("--code") + 1]) if "--code" in words else 0)
-'''
+"""
 
 
 def make_bundle(folder: Path, seed: int = 0, weights_bytes: int = 300_000, **fields: object) -> Path:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from mobilefinetuner.compiler.remote.address import Address, parse_address
 from mobilefinetuner.runtime.errors import UserError
 

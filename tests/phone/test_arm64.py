@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from mobilefinetuner.compiler.kernels import attention, gemm, gemv, head, rows
 from mobilefinetuner.compiler.kernels.block_types import BLOCK_TYPES
 from mobilefinetuner.compiler.kernels.isa import isa_for
@@ -21,6 +20,7 @@ from mobilefinetuner.compiler.library.build import build_library, target_for, wo
 from mobilefinetuner.compiler.lowering.kernel_table import KernelSet
 from mobilefinetuner.compiler.recipe.load import load_recipe
 from mobilefinetuner.runtime.gguf.blocks import quantize
+
 from tests.phone.arm64_root import CPU, QEMU, Arm64Root
 from tests.support.tiny_bundle import compile_tiny_bundle, write_tiny_model
 
@@ -158,7 +158,7 @@ def test_training_on_arm64_is_reproducible_bit_for_bit_also_with_other_threads(b
         assert all(run[name].tobytes() == runs[0][name].tobytes() for name in run)
 
 
-def _verb(bundle: Path, arm64: Arm64Root, cpu: str, *words: str) -> "subprocess.CompletedProcess[str]":
+def _verb(bundle: Path, arm64: Arm64Root, cpu: str, *words: str) -> subprocess.CompletedProcess[str]:
     return arm64.run(str(bundle / "mft.pyz"), *words, cpu=cpu)
 
 

@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-
 from mobilefinetuner.compiler.pipeline import compile_bundle
 from mobilefinetuner.compiler.recipe.load import load_recipe
+
 from tests.phone.adb_phone import adb_phone
 from tests.phone.agreement import check_merged, check_tuned
 from tests.phone.cable import cable

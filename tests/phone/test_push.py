@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from mobilefinetuner.compiler.cli import main
 from mobilefinetuner.compiler.remote import push as push_module
 from mobilefinetuner.compiler.remote import transfer as transfer_module
@@ -20,6 +19,7 @@ from mobilefinetuner.compiler.remote.target import ConnectionLost, Target, conne
 from mobilefinetuner.compiler.remote.transfer import free_bytes_there
 from mobilefinetuner.runtime.bundle.folder import Bundle
 from mobilefinetuner.runtime.errors import UserError
+
 from tests.phone.cable import cable
 from tests.phone.small_bundle import make_bundle
 

@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from mobilefinetuner.compiler.remote import readiness
 from mobilefinetuner.compiler.remote.address import parse_address
 from mobilefinetuner.compiler.remote.readiness import check_target
@@ -18,9 +17,10 @@ from mobilefinetuner.compiler.remote.target import connect
 from mobilefinetuner.runtime.bundle.cpu_features import read_machine_cpu
 from mobilefinetuner.runtime.bundle.folder import Bundle
 from mobilefinetuner.runtime.errors import UserError
+
 from tests.phone.small_bundle import make_bundle
 
-TOOLS = "sh mkdir rm wc cut sha256sum cat touch df head tail mv ln ls base64 tr".split()
+TOOLS = ["sh", "mkdir", "rm", "wc", "cut", "sha256sum", "cat", "touch", "df", "head", "tail", "mv", "ln", "ls", "base64", "tr"]
 
 
 @pytest.fixture

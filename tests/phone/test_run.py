@@ -13,7 +13,6 @@ import threading
 from pathlib import Path
 
 import pytest
-
 from mobilefinetuner.compiler.cli import main
 from mobilefinetuner.compiler.remote import run as run_module
 from mobilefinetuner.compiler.remote.address import parse_address
@@ -21,6 +20,7 @@ from mobilefinetuner.compiler.remote.retry import Retry
 from mobilefinetuner.compiler.remote.run import POLL_SECONDS, RemoteRun, follow, latest_run, redirect_reports, start
 from mobilefinetuner.compiler.remote.target import ConnectionLost, Target, connect
 from mobilefinetuner.runtime.errors import MftError, Paused, UserError
+
 from tests.phone.cable import cable
 from tests.phone.small_bundle import make_bundle
 

@@ -14,7 +14,6 @@ bundle, out, steps, threads = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), 
 sys.path.insert(0, str(bundle / "mft.pyz"))
 
 import numpy as np  # noqa: E402
-
 from mobilefinetuner.runtime.bundle.cpu_features import read_machine_cpu  # noqa: E402
 from mobilefinetuner.runtime.bundle.folder import Bundle  # noqa: E402
 from mobilefinetuner.runtime.bundle.plan import Plan  # noqa: E402

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from mobilefinetuner.runtime.errors import UserError
 from mobilefinetuner.runtime.storage import checkpoint, durable
 from mobilefinetuner.runtime.storage.audit import AuditLog
 from mobilefinetuner.runtime.storage.durable import TEMPORARY_SUFFIX, FileLayer, use_layer
 from mobilefinetuner.runtime.storage.workspace import Workspace
 from mobilefinetuner.runtime.versions.store import VersionStore
+
 from tests.support.failing_storage import Recording, failing_layer
 from tests.support.small_models import add_version, make_base_model, mount_version
 
@@ -57,6 +57,7 @@ def prepare(path: Path) -> Store:
 
 
 # Each action may be repeated: what a stopped one has finished already is not done twice.
+
 
 def save_checkpoint(store: Store) -> None:
     if checkpoint.load_newest(store.run).meta["step"] < 3:
@@ -164,7 +165,7 @@ def run_and_kill(store: Store, action, number: int, half: bool) -> None:
     def before(count: int, name: str, arguments: tuple) -> None:
         if count == number:
             if half:
-                os.write(arguments[0], arguments[1][:max(1, arguments[1].nbytes // 2)])
+                os.write(arguments[0], arguments[1][: max(1, arguments[1].nbytes // 2)])
             os.kill(os.getpid(), signal.SIGKILL)
 
     try:
@@ -188,11 +189,14 @@ def test_a_kill_at_any_operation_loses_nothing_and_the_action_can_be_done_again(
             check_ends_alike(action, store, expected)
 
 
-@pytest.mark.parametrize(("error", "harmless", "reason"), [
-    pytest.param(errno.ENOSPC, ("unlink", "rmdir", "fsync_directory"), "storage is full", id="full disk"),
-    pytest.param(errno.EROFS, (), "read-only", id="read-only"),
-    pytest.param(errno.EIO, (), "storage refuses", id="failing disk"),
-])
+@pytest.mark.parametrize(
+    ("error", "harmless", "reason"),
+    [
+        pytest.param(errno.ENOSPC, ("unlink", "rmdir", "fsync_directory"), "storage is full", id="full disk"),
+        pytest.param(errno.EROFS, (), "read-only", id="read-only"),
+        pytest.param(errno.EIO, (), "storage refuses", id="failing disk"),
+    ],
+)
 @pytest.mark.parametrize("action", ACTIONS, ids=lambda action: action.__name__)
 def test_a_storage_that_refuses_at_any_operation_is_one_sentence_and_loses_nothing(template, tmp_path, action, error, harmless, reason):
     finished = copy_of(template, tmp_path / "finished")
@@ -269,8 +273,7 @@ def test_an_interrupted_block_leaves_the_old_file_and_nothing_else(tmp_path):
     durable.write_json(tmp_path / "file.json", {"b": 1, "a": "é"})
     assert (tmp_path / "file.json").read_text() == '{\n "a": "é",\n "b": 1\n}\n'
     before = (tmp_path / "file.json").read_bytes()
-    with pytest.raises(KeyboardInterrupt):
-        with durable.DurableFile(tmp_path / "file.json") as file:
-            file.write(b"half")
-            raise KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt), durable.DurableFile(tmp_path / "file.json") as file:
+        file.write(b"half")
+        raise KeyboardInterrupt
     assert (tmp_path / "file.json").read_bytes() == before and len(list(tmp_path.iterdir())) == 1

@@ -20,7 +20,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
 from mobilefinetuner.runtime.cli import main
 from mobilefinetuner.runtime.errors import NotPromoted, UserError
 from mobilefinetuner.runtime.gguf.file import GgufFile
@@ -28,6 +27,7 @@ from mobilefinetuner.runtime.storage.audit import AuditLog
 from mobilefinetuner.runtime.storage.durable import use_layer
 from mobilefinetuner.runtime.versions.store import VersionStore
 from mobilefinetuner.runtime.versions.version_block import read_version_block
+
 from tests.support.failing_storage import Recording, failing_layer
 
 pytestmark = pytest.mark.slow
@@ -43,7 +43,9 @@ def bundle(tiny_model_path, tmp_path_factory) -> Path:
     """A checkpoint after every step."""
     from tests.support.tiny_bundle import compile_tiny_bundle
 
-    return compile_tiny_bundle(tmp_path_factory.mktemp("killed") / "tiny", tiny_model_path, "train.checkpoint_every_steps=1", "scenario.decode_tokens=4")
+    return compile_tiny_bundle(
+        tmp_path_factory.mktemp("killed") / "tiny", tiny_model_path, "train.checkpoint_every_steps=1", "scenario.decode_tokens=4"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +104,7 @@ def check_goes_on(bundle: Path, data: Path, workspace: Path, wanted: str) -> Non
     code = tune(bundle, data, workspace, "--resume")
     if code == UserError.exit_code and not store.ids():
         code = tune(bundle, data, workspace)  # killed before the first checkpoint
-    assert code in FINISHED or store.ids() and code == UserError.exit_code
+    assert code in FINISHED or (store.ids() and code == UserError.exit_code)
     assert payload(bundle, workspace) == wanted
     assert AuditLog(workspace / "audit.jsonl").verify().holds and store.open().notices == ()
 
@@ -125,10 +127,13 @@ def operations(bundle, data, tmp_path_factory) -> int:
     return found
 
 
-@pytest.mark.parametrize(("error", "harmless", "reason", "stride"), [
-    pytest.param(errno.ENOSPC, ("unlink", "rmdir", "fsync_directory"), "storage is full", 2, id="full disk"),
-    pytest.param(errno.EROFS, (), "read-only", 5, id="read-only"),
-])
+@pytest.mark.parametrize(
+    ("error", "harmless", "reason", "stride"),
+    [
+        pytest.param(errno.ENOSPC, ("unlink", "rmdir", "fsync_directory"), "storage is full", 2, id="full disk"),
+        pytest.param(errno.EROFS, (), "read-only", 5, id="read-only"),
+    ],
+)
 def test_tune_on_a_storage_that_refuses_says_so_and_goes_on_when_it_is_well_again(
     bundle, data, uninterrupted, operations, tmp_path, error, harmless, reason, stride
 ):  # fmt: skip
@@ -137,7 +142,7 @@ def test_tune_on_a_storage_that_refuses_says_so_and_goes_on_when_it_is_well_agai
         shutil.rmtree(workspace, ignore_errors=True)
         code = tune(bundle, data, workspace, layer=failing_layer(number, error, harmless), said=said)
         text = said.read_text(encoding="utf-8")
-        assert "Traceback" not in text and (code in FINISHED or code == UserError.exit_code and reason in text), (number, text)
+        assert "Traceback" not in text and (code in FINISHED or (code == UserError.exit_code and reason in text)), (number, text)
         check_goes_on(bundle, data, workspace, uninterrupted)
 
 

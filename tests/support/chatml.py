@@ -25,21 +25,38 @@ def byte_alphabet() -> list[str]:
 def byte_tokenizer(merges: tuple[tuple[str, str], ...] = ()) -> Tokenizer:
     alphabet = byte_alphabet()
     tokens = [*alphabet, *("".join(pair) for pair in merges)]
-    control = [{"id": len(tokens) + n, "content": text, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
-                "special": True} for n, text in enumerate((START, END))]
+    control = [
+        {"id": len(tokens) + n, "content": text, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+        for n, text in enumerate((START, END))
+    ]
     document = {
-        "version": "1.0", "truncation": None, "padding": None, "added_tokens": control, "normalizer": None,
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": control,
+        "normalizer": None,
         "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False},
-        "post_processor": None, "decoder": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False},
-        "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None,
-                  "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
-                  "vocab": {token: n for n, token in enumerate(tokens)}, "merges": [" ".join(pair) for pair in merges]},
+        "post_processor": None,
+        "decoder": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False},
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": False,
+            "vocab": {token: n for n, token in enumerate(tokens)},
+            "merges": [" ".join(pair) for pair in merges],
+        },
     }
     return Tokenizer.from_json(json.dumps(document).encode())
 
 
 def chatml(roles: tuple[str, ...] = ("system", "user", "assistant", "tool"), alternating: bool = False) -> ChatFormat:
     """ChatML; `alternating` refuses two turns of one role in a row and an assistant turn at the beginning."""
+
     def begin(role: str) -> str:
         return f"{START}{'assistant' if role in ('last_assistant', 'generate') else role}\n"
 
@@ -57,8 +74,19 @@ def chatml(roles: tuple[str, ...] = ("system", "user", "assistant", "tool"), alt
             between.get(before, {}).pop("last_assistant", None)
     end_id = byte_tokenizer().special_tokens[END]
     rules = {role: "keep" for role in slots}
-    return ChatFormat.from_dict({"between": between, "text_rules": rules, "assistant_start": "", "assistant_end": END, "stop_token_ids": [end_id],
-                                 "bos_token_id": None, "default_system": None, "reserved_texts": [], "pinned_date": None})
+    return ChatFormat.from_dict(
+        {
+            "between": between,
+            "text_rules": rules,
+            "assistant_start": "",
+            "assistant_end": END,
+            "stop_token_ids": [end_id],
+            "bos_token_id": None,
+            "default_system": None,
+            "reserved_texts": [],
+            "pinned_date": None,
+        }
+    )
 
 
 def scenario(window_tokens: int = 512, rules: dict[str, Any] | None = None, **settings: Any) -> Scenario:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-
 from mobilefinetuner.runtime.adapter.flat_vector import view
 from mobilefinetuner.runtime.bundle.plan import Plan
 from mobilefinetuner.runtime.engine.decode import Decoder
@@ -16,6 +15,7 @@ from mobilefinetuner.runtime.engine.engine import Engine
 from mobilefinetuner.runtime.engine.packing import pack
 from mobilefinetuner.runtime.gguf.file import GgufFile
 from mobilefinetuner.runtime.train.step import AdamW, TrainStep
+
 from tests.oracles.engine_case import BETAS, EPSILON, LEARNING_RATES, MAX_GRAD_NORM, WEIGHT_DECAY, Pairs, Sample, course_batch
 
 OPTIMIZER = AdamW(*BETAS, EPSILON, WEIGHT_DECAY, MAX_GRAD_NORM, 0.0)
@@ -35,7 +35,7 @@ class EngineTrial:
     steps: dict[str, TrainStep] = field(default_factory=dict)
 
     @classmethod
-    def open(cls, bundle: Path, threads: int) -> "EngineTrial":
+    def open(cls, bundle: Path, threads: int) -> EngineTrial:
         plan = load_plan(bundle)
         return cls(bundle, plan, Engine(plan, bundle / "kernels.so", GgufFile.open(bundle / "model.gguf"), threads))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Callable
+from collections.abc import Callable
 
 from mobilefinetuner.runtime.storage.durable import FileLayer
 
@@ -23,6 +23,7 @@ def _recorded(name: str):
         self.log.append((name, arguments))
         self._before(len(self.log), name, arguments)
         return getattr(FileLayer, name)(self, *arguments)
+
     return operation
 
 
@@ -32,7 +33,9 @@ for _name in OPERATIONS:
 
 def failing_layer(number: int, error: int, harmless: tuple[str, ...]) -> Recording:
     """From operation `number` on the storage refuses everything but `harmless`."""
+
     def before(count: int, name: str, arguments: tuple) -> None:
         if count >= number and name not in harmless:
             raise OSError(error, os.strerror(error))
+
     return Recording(before)

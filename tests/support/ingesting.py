@@ -12,6 +12,7 @@ from mobilefinetuner.runtime.data.files.sources import expand
 from mobilefinetuner.runtime.data.readers.detect import detect
 from mobilefinetuner.runtime.data.reading import Reading, ReadOptions
 from mobilefinetuner.runtime.message import Conversation
+
 from tests.support.chatml import byte_tokenizer, chatml, scenario
 
 CASES = Path(__file__).parent.parent / "cases" / "data"
@@ -39,11 +40,25 @@ def turns(conversation: Conversation) -> list[tuple[str, str]]:
     return [(message.role, message.text) for message in conversation.messages]
 
 
-def take_in(path: Path | list[Path], cache_dir: Path, rules: dict | None = None, window_tokens: int = 512, read_options: dict | None = None,
-            max_drop_share: float | None = 1.0, settings: dict | None = None, **options: Any) -> IngestReport:
+def take_in(
+    path: Path | list[Path],
+    cache_dir: Path,
+    rules: dict | None = None,
+    window_tokens: int = 512,
+    read_options: dict | None = None,
+    max_drop_share: float | None = 1.0,
+    settings: dict | None = None,
+    **options: Any,
+) -> IngestReport:
     paths = path if isinstance(path, list) else [path]
-    return ingest(paths, scenario(window_tokens, rules, **(settings or {})), byte_tokenizer(), chatml(), cache_dir,
-                  IngestOptions(ReadOptions(**(read_options or {})), max_drop_share, **options))
+    return ingest(
+        paths,
+        scenario(window_tokens, rules, **(settings or {})),
+        byte_tokenizer(),
+        chatml(),
+        cache_dir,
+        IngestOptions(ReadOptions(**(read_options or {})), max_drop_share, **options),
+    )
 
 
 def cache_of(report: IngestReport) -> TrainingCache:

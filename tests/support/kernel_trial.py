@@ -12,8 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import tvm
-from tvm.script import tirx as T
-
 from mobilefinetuner.compiler.kernels import attention, expressions, gemm, gemv, head, optimizer, rows
 from mobilefinetuner.compiler.kernels.block_types import BLOCK_TYPES
 from mobilefinetuner.compiler.kernels.isa import AVX2, AVX512, NEON, SSE4, Isa
@@ -24,6 +22,8 @@ from mobilefinetuner.compiler.recipe.cpu_targets import features_of_x86_cpu
 from mobilefinetuner.runtime.bundle.cpu_features import read_machine_cpu
 from mobilefinetuner.runtime.bundle.plan import Argument, Entry, KernelCall, Operand
 from mobilefinetuner.runtime.engine.kernel_library import KernelLibrary, aligned_bytes
+from tvm.script import tirx as T
+
 from tests.support.tiny_bundle import on_a_short_stack
 
 EPSILON = 1e-5
@@ -139,7 +139,7 @@ class Trial:
     """(shape, dtype) of each kernel's parameters"""
 
     @classmethod
-    def build(cls, cpu: str, folder: Path) -> "Trial":
+    def build(cls, cpu: str, folder: Path) -> Trial:
         isa = isas_of_this_machine()[cpu]
         kernels = KernelSet(isa, on_a_short_stack(all_kernels, isa))
         arch = read_machine_cpu().arch
@@ -165,4 +165,3 @@ class Trial:
         self.library.set_width(threads)
         self.library.program(entry, {str(i): a.ctypes.data for i, a in enumerate(arrays)}, 0).run()
         return arrays
-

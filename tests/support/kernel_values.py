@@ -8,7 +8,6 @@ from __future__ import annotations
 import gguf
 import numpy as np
 
-
 TOLERANCE = 2e-6
 
 

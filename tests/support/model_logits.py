@@ -12,7 +12,6 @@ from types import SimpleNamespace
 
 import gguf
 import numpy as np
-
 from mobilefinetuner.runtime.adapter.flat_vector import view
 from mobilefinetuner.runtime.adapter.tensors import AdapterTensors
 from mobilefinetuner.runtime.bundle.chat_format import ChatFormat

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-
 from mobilefinetuner.runtime.adapter.tensors import AdapterTensors
 from mobilefinetuner.runtime.gguf.blocks import quantize
 from mobilefinetuner.runtime.gguf.file import GgufFile, TensorSource, write_gguf
@@ -18,9 +17,14 @@ SHAPE = (8, 64)
 
 def make_base_model(path: Path) -> Path:
     values = np.random.default_rng(0).normal(size=SHAPE).astype(np.float32)
-    write_gguf(path, {"general.architecture": Field("str", "llama"), RESERVED_KEY: reserved_field()}, [
-        TensorSource(ADAPTED, SHAPE, "Q4_1", lambda: quantize(values, "Q4_1")),
-        TensorSource("output_norm.weight", SHAPE[1:], "F32", lambda: values[0])])
+    write_gguf(
+        path,
+        {"general.architecture": Field("str", "llama"), RESERVED_KEY: reserved_field()},
+        [
+            TensorSource(ADAPTED, SHAPE, "Q4_1", lambda: quantize(values, "Q4_1")),
+            TensorSource("output_norm.weight", SHAPE[1:], "F32", lambda: values[0]),
+        ],
+    )
     return path
 
 
@@ -30,8 +34,17 @@ def make_small_adapter(seed: int) -> AdapterTensors:
 
 
 def make_block(parent: str, steps: int = 10) -> VersionBlock:
-    return VersionBlock(id="", parent=parent, base_id="tiny", base_sha256="a" * 64, data_fingerprint="b" * 64, steps=steps,
-                        recipe_sha256="c" * 64, created_utc="2026-01-31T12:00:00Z", tool="mobilefinetuner 0.1.0")
+    return VersionBlock(
+        id="",
+        parent=parent,
+        base_id="tiny",
+        base_sha256="a" * 64,
+        data_fingerprint="b" * 64,
+        steps=steps,
+        recipe_sha256="c" * 64,
+        created_utc="2026-01-31T12:00:00Z",
+        tool="mobilefinetuner 0.1.0",
+    )
 
 
 def add_version(store, parent: str, seed: int, verdict: str | None = "promote") -> str:

@@ -16,9 +16,8 @@ from typing import TypeVar
 
 import gguf
 import numpy as np
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-
 from mobilefinetuner.runtime.versions.version_block import RESERVED_KEY, reserved_field
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 Result = TypeVar("Result")
 ROOT = Path(__file__).parents[2]
@@ -140,7 +139,9 @@ def _add_tokenizer(writer: gguf.GGUFWriter, size: int) -> None:
 def _vocabulary(size: int) -> tuple[list[str], list[str]]:
     """(tokens by id, merges) of a byte-level BPE with exactly `size` entries, trained on the shipped sample."""
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=size, special_tokens=list(CONTROL_TOKENS), initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False

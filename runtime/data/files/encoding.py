@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import codecs
 import unicodedata
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import BinaryIO, Iterator
+from typing import BinaryIO
 
 from ...errors import UserError
 
@@ -20,8 +21,13 @@ MAX_LINE_BYTES = 64 << 20
 FORCED = ("utf-8", "utf-16-le", "utf-16-be", "gb18030", "utf-32-le", "utf-32-be", "latin-1", "cp1252", "big5", "shift_jis", "euc-kr")
 """What --encoding accepts. Only the first four are ever detected without a byte-order mark."""
 
-_MARKS = ((codecs.BOM_UTF32_LE, "utf-32-le"), (codecs.BOM_UTF32_BE, "utf-32-be"), (codecs.BOM_UTF8, "utf-8"),
-          (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+_MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
 
 
 @dataclass(frozen=True)
@@ -65,14 +71,18 @@ def detect_encoding(head: bytes, where: str, forced: str | None = None) -> Encod
     broken = sum(1 for line in lines if _first_bad_utf8(line) is not None)
     if valid > broken or (valid == 0 and 0 < broken <= len(lines) // 4):
         return Encoding("utf-8", f"{broken} of the first {len(lines)} lines are not valid UTF-8")
-    raise undecodable(where, bad, head[bad:bad + 1], "UTF-8 nor GB18030")
+    raise undecodable(where, bad, head[bad : bad + 1], "UTF-8 nor GB18030")
 
 
 def undecodable(where: str, offset_bytes: int, byte: bytes, encoding: str) -> UserError:
     """The sentence for bytes that are no text."""
     shown = f"0x{byte[0]:02X}" if byte else "the end"
-    return UserError(where, f"byte {offset_bytes} ({shown}) is not valid {encoding}",
-                     allowed="UTF-8, UTF-16, GB18030", remedy="export it as UTF-8, or name its encoding with --encoding")
+    return UserError(
+        where,
+        f"byte {offset_bytes} ({shown}) is not valid {encoding}",
+        allowed="UTF-8, UTF-16, GB18030",
+        remedy="export it as UTF-8, or name its encoding with --encoding",
+    )
 
 
 def _first_bad_utf8(data: bytes) -> int | None:
@@ -112,7 +122,7 @@ def _gb18030_evidence(head: bytes) -> str:
             position += 1
             continue
         pairs += 1
-        everyday += 0xA1 <= trail and (0xB0 <= lead <= 0xF7 or 0xA1 <= lead <= 0xA3)
+        everyday += trail >= 0xA1 and (0xB0 <= lead <= 0xF7 or 0xA1 <= lead <= 0xA3)
         position += 4 if 0x30 <= trail <= 0x39 else 2
     if pairs >= 2 and everyday >= 0.9 * pairs:
         return f"{everyday} of its first {pairs} two-byte characters are everyday Chinese in GB18030"
@@ -131,7 +141,7 @@ def iter_text(stream: BinaryIO, encoding: Encoding, where: str) -> Iterator[str]
             text = decoder.decode(chunk, final=not chunk)
         except UnicodeDecodeError as error:
             at = offset - held + error.start
-            raise undecodable(where, at, error.object[error.start:error.start + 1], encoding.name.upper()) from None
+            raise undecodable(where, at, error.object[error.start : error.start + 1], encoding.name.upper()) from None
         offset += len(chunk)
         if text:
             yield text

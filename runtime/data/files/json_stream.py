@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Callable, Iterator, NoReturn
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
 
 from ...errors import UserError
 from .encoding import Encoding, iter_text
@@ -26,9 +27,11 @@ _BRACKET = re.compile(r'([\[{])|([\]}])|"[^"\\]*(?:\\.[^"\\]*)*"|(")', re.DOTALL
 
 def text_of(source: Source, encoding: Encoding) -> Callable[[], Iterator[str]]:
     """What gives the source's text in pieces, from its beginning each time it is called."""
+
     def pieces() -> Iterator[str]:
         with source.open() as stream:
             yield from iter_text(stream, encoding, source.name)
+
     return pieces
 
 
@@ -56,7 +59,7 @@ class JsonStream:
     def finish(self) -> None:
         """UserError when something follows the document."""
         if not self.is_finished():
-            self._refuse(f"something follows its end: {self._buffer[self._at:self._at + 20]!r}")
+            self._refuse(f"something follows its end: {self._buffer[self._at : self._at + 20]!r}")
 
     def items(self) -> Iterator[None]:
         """Once for each item of the array that begins here, standing before it; take, skip or enter it, then go on."""
@@ -83,7 +86,7 @@ class JsonStream:
             try:
                 value, end = _DECODER.raw_decode(self._buffer, self._at)
                 # A number may go on in the next piece ("0" of "0.5", "0." of "0.5"): it is whole before a separator, or at the end.
-                if not is_number or self._buffer[end:end + 1] in _AFTER_NUMBER:
+                if not is_number or self._buffer[end : end + 1] in _AFTER_NUMBER:
                     self._at = end
                     return value
                 is_whole, reason = end == len(self._buffer), "a number is cut off"
@@ -131,7 +134,7 @@ class JsonStream:
     def _more(self) -> bool:
         """Drop what was used and add the next piece."""
         piece = next(self._pieces, "")
-        self._buffer, self._at = self._buffer[self._at:] + piece, 0
+        self._buffer, self._at = self._buffer[self._at :] + piece, 0
         return bool(piece)
 
     def _refuse(self, reason: str) -> NoReturn:

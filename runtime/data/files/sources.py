@@ -12,9 +12,10 @@ import io
 import os
 import stat
 import zipfile
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Iterable, Iterator, Sequence
+from typing import BinaryIO
 
 from ...errors import UserError
 
@@ -41,7 +42,7 @@ class Source:
     """the user named this very file: then it must be readable, while a stray file in a folder is only reported"""
     fault: str = ""
     """why it cannot be read, where a stray file or folder showed that at once; it is then reported and left out"""
-    progress: "Progress" = field(default_factory=lambda: Progress(), compare=False, repr=False)
+    progress: Progress = field(default_factory=lambda: Progress(), compare=False, repr=False)
     """how far the stream that was opened last has been read"""
 
     @property
@@ -110,7 +111,7 @@ class _Member(io.RawIOBase):
             piece = self._stream.read(len(buffer))
         except Exception as error:  # zlib.error, BadZipFile, EOFError: a damaged member, whatever the library calls it
             raise OSError(f"damaged archive member: {error}") from error
-        buffer[:len(piece)] = piece
+        buffer[: len(piece)] = piece
         return len(piece)
 
     def close(self) -> None:

@@ -7,7 +7,8 @@ Regenerated answers are other branches and are left out; hidden system messages 
 
 from __future__ import annotations
 
-from typing import Any, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 from ...message import Conversation, Message
 from ..files.encoding import Encoding

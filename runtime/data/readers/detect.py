@@ -20,8 +20,22 @@ from .tabular import looks_tabular
 from .wechat import looks_like_wechat_csv, looks_like_wechat_text
 from .whatsapp import looks_like_whatsapp
 
-FORMATS = ("openai", "sharegpt", "alpaca", "prompt_completion", "preference", "text_rows", "csv", "tsv", "notes", "whatsapp", "telegram",
-           "wechat", "wechat_txt", "chatgpt")
+FORMATS = (
+    "openai",
+    "sharegpt",
+    "alpaca",
+    "prompt_completion",
+    "preference",
+    "text_rows",
+    "csv",
+    "tsv",
+    "notes",
+    "whatsapp",
+    "telegram",
+    "wechat",
+    "wechat_txt",
+    "chatgpt",
+)
 """What --format accepts."""
 UNKNOWN_ROWS = "unknown_rows"
 """JSON in which no reader knows its way"""
@@ -48,7 +62,7 @@ def detect(source: Source, forced_format: str | None = None, forced_encoding: st
     if not head.strip():
         return None
     encoding = detect_encoding(head, source.name, forced_encoding)
-    text = head[encoding.mark_bytes:].decode(encoding.name, "ignore").lstrip()
+    text = head[encoding.mark_bytes :].decode(encoding.name, "ignore").lstrip()
     if not text:
         return None
     layout, name, evidence = _by_content(source, text, whole=len(head) < HEAD_BYTES)
@@ -87,9 +101,12 @@ def _json(source: Source, text: str, whole: bool) -> tuple[str, str, str] | None
         if re.match(r"\[\s*\{", text) and re.search(r'"mapping"\s*:', text):
             return "chatgpt", "chatgpt", "array of conversations with a mapping"
         return ("json", "openai", "JSON array") if re.match(r"\[\s*(\{|\])", text) else None
-    if re.search(r'"(chats|personal_information)"\s*:', text) or re.search(r'"type"\s*:\s*"(personal_chat|private_group|private_supergroup|'
-                                                                         r'public_supergroup|public_group|saved_messages|bot_chat|'
-                                                                         r'private_channel|public_channel)"', text):
+    if re.search(r'"(chats|personal_information)"\s*:', text) or re.search(
+        r'"type"\s*:\s*"(personal_chat|private_group|private_supergroup|'
+        r"public_supergroup|public_group|saved_messages|bot_chat|"
+        r'private_channel|public_channel)"',
+        text,
+    ):
         return "telegram", "telegram", "Telegram's chat type is in it"
     if re.search(r'"type"\s*:\s*"(message|service)"', text) and re.search(r'"(from_id|actor_id|date_unixtime)"\s*:', text):
         return "telegram", "telegram", "Telegram's messages are in it"

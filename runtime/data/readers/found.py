@@ -48,5 +48,5 @@ class ChatLine:
 
 def excerpt(text: str) -> str:
     """The beginning of a text on one line, for reports."""
-    flat = " ".join(text[:EXCERPT_CHARS * 4].split())
-    return flat if len(flat) <= EXCERPT_CHARS else flat[:EXCERPT_CHARS - 1] + "…"
+    flat = " ".join(text[: EXCERPT_CHARS * 4].split())
+    return flat if len(flat) <= EXCERPT_CHARS else flat[: EXCERPT_CHARS - 1] + "…"

@@ -9,9 +9,9 @@ never meet the chat template that the model later answers through, and would har
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Iterator
 
 from ...message import Conversation, Message
 from ..files.encoding import Encoding, iter_text
@@ -42,7 +42,7 @@ def read_notes(source: Source, encoding: Encoding) -> Iterator[Conversation]:
     markdown = source.suffix in (".md", ".markdown")
     with source.open() as stream:
         for text, line in _parts(iter_text(stream, encoding, source.name)):
-            for note in (_markdown_notes(text, line) if markdown else _plain_notes(text, line)):
+            for note in _markdown_notes(text, line) if markdown else _plain_notes(text, line):
                 yield _conversation(note, source, "markdown" if markdown else "text")
 
 
@@ -60,10 +60,10 @@ def _parts(pieces: Iterator[str]) -> Iterator[tuple[str, int]]:
     for piece in pieces:
         buffer += piece
         while len(buffer) > 2 * NOTE_CHARS_MAX:
-            part = buffer[:_cut(buffer)]
+            part = buffer[: _cut(buffer)]
             yield part.replace("\r\n", "\n").replace("\r", "\n"), line
             line += part.count("\n")
-            buffer = buffer[len(part):]
+            buffer = buffer[len(part) :]
     if buffer and not buffer.isspace():
         yield buffer.replace("\r\n", "\n").replace("\r", "\n"), line
 

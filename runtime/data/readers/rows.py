@@ -8,7 +8,8 @@ A row is split off at "\\n" only, and an array is parsed item by item, so memory
 from __future__ import annotations
 
 import json
-from typing import Any, Callable, Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from ...message import Conversation
 from ..files.encoding import BadBytes, Encoding, iter_lines

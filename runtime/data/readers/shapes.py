@@ -9,19 +9,35 @@ Published forms: OpenAI fine-tuning guide (messages, tool_calls, weight), ShareG
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Callable, Iterable, Mapping
+from typing import Any
 
 from ...message import Message
 
 Row = Mapping[str, Any]
 
 ROLE_NAMES = {
-    "system": "system", "developer": "system",
-    "user": "user", "human": "user", "prompter": "user", "customer": "user",
-    "assistant": "assistant", "gpt": "assistant", "bing": "assistant", "chatgpt": "assistant", "bot": "assistant", "model": "assistant",
-    "chatbot": "assistant", "agent": "assistant",
-    "tool": "tool", "function": "tool", "observation": "tool", "tool_response": "tool", "function_call": "tool", "tool_call": "tool",
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "human": "user",
+    "prompter": "user",
+    "customer": "user",
+    "assistant": "assistant",
+    "gpt": "assistant",
+    "bing": "assistant",
+    "chatgpt": "assistant",
+    "bot": "assistant",
+    "model": "assistant",
+    "chatbot": "assistant",
+    "agent": "assistant",
+    "tool": "tool",
+    "function": "tool",
+    "observation": "tool",
+    "tool_response": "tool",
+    "function_call": "tool",
+    "tool_call": "tool",
     "ipython": "tool",
 }
 """Names of roles in the published forms, and ours for them."""

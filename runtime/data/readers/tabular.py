@@ -10,7 +10,8 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
-from typing import Any, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from ...errors import UserError
 from ...message import Conversation, Message
@@ -28,12 +29,14 @@ _USUAL = {
     "input": ("input", "context", "输入"),
     "assistant": ("assistant", "completion", "answer", "response", "output", "reply", "bot", "gpt", "回答", "答案", "回复", "助手", "输出"),
     "system": ("system", "system_prompt", "系统"),
-    "chosen": ("chosen",), "rejected": ("rejected",),
+    "chosen": ("chosen",),
+    "rejected": ("rejected",),
     "conversation": ("conversation_id", "conversation", "dialogue_id", "dialog_id", "session_id", "thread_id", "chat_id", "会话", "对话"),
     "role": ("role", "speaker", "from", "角色"),
     "content": ("content", "message", "text", "value", "内容", "消息"),
     "text": ("text", "note", "body", "content", "正文", "内容", "笔记"),
-    "title": ("title", "subject", "标题"), "author": ("author", "作者"),
+    "title": ("title", "subject", "标题"),
+    "author": ("author", "作者"),
 }
 _FORMS = (("role", "content"), ("chosen", "rejected"), ("user", "assistant"), ("input", "assistant"), ("text",))
 """Sets of our names, one of which a table must have; the first that it has decides."""
@@ -51,7 +54,7 @@ def looks_tabular(lines: list[str], suffix: str) -> str | None:
         header = columns[0] if columns else []
         if len(header) < 2 or len(set(header)) < len(header):
             continue
-        if suffix == ".tsv" and delimiter == "\t" or suffix == ".csv":
+        if (suffix == ".tsv" and delimiter == "\t") or suffix == ".csv":
             return delimiter
         widths = Counter(map(len, columns[1:]))
         names = {name.strip().lower() for name in header}
@@ -88,7 +91,7 @@ def iter_table(source: Source, encoding: Encoding, delimiter: str | None) -> Ite
             if any(cell.strip() for cell in cells):
                 row = dict(zip(header, cells))
                 if len(cells) > len(header):
-                    row[""] = delimiter.join(cells[len(header):])
+                    row[""] = delimiter.join(cells[len(header) :])
                 yield number, row
             number = reader.line_num + 2
 
@@ -129,15 +132,24 @@ def column_map(header: list[str], chosen: Mapping[str, str], where: str) -> dict
     preferred = [form for form in _FORMS if all(own in chosen for own in form)]
     form = next((form for form in (*preferred, *_FORMS) if all(own in mapping for own in form)), None)
     if form is None:
-        raise UserError(where, f"no column is known to hold questions and answers; its columns: {', '.join(header)}",
-                        remedy="--column user=COLUMN --column assistant=COLUMN (or text=COLUMN, or role=COLUMN and content=COLUMN)")
-    allowed = {"role": ("role", "content", "conversation"), "chosen": ("user", "chosen", "rejected"), "user": ("user", "input", "assistant", "system"),
-               "input": ("input", "assistant", "system"), "text": ("text",)}[form[0]]
+        raise UserError(
+            where,
+            f"no column is known to hold questions and answers; its columns: {', '.join(header)}",
+            remedy="--column user=COLUMN --column assistant=COLUMN (or text=COLUMN, or role=COLUMN and content=COLUMN)",
+        )
+    allowed = {
+        "role": ("role", "content", "conversation"),
+        "chosen": ("user", "chosen", "rejected"),
+        "user": ("user", "input", "assistant", "system"),
+        "input": ("input", "assistant", "system"),
+        "text": ("text",),
+    }[form[0]]
     return {own: column for own, column in mapping.items() if own in (*allowed, "title", "author")}
 
 
-def read_table(source: Source, encoding: Encoding, delimiter: str | None, chosen: Mapping[str, str], unmapped: list[str]
-               ) -> Iterator[Conversation | Quarantined]:
+def read_table(
+    source: Source, encoding: Encoding, delimiter: str | None, chosen: Mapping[str, str], unmapped: list[str]
+) -> Iterator[Conversation | Quarantined]:
     """Rows as conversations; `unmapped` is filled with the columns that nothing was made of."""
     with source.open() as stream:
         header, delimiter = header_of(next(_kept_ends(iter_text(stream, encoding, source.name)), ""), delimiter, source.name)
@@ -151,7 +163,9 @@ def read_table(source: Source, encoding: Encoding, delimiter: str | None, chosen
             yield row
         elif "" in row or len(row) < len(header):
             cells = len(row) + ("" in row and row[""].count(delimiter))
-            yield Quarantined(source.name, number, "bad_row", f"has {cells} cells, the header has {len(header)}", excerpt(delimiter.join(row.values())))
+            yield Quarantined(
+                source.name, number, "bad_row", f"has {cells} cells, the header has {len(header)}", excerpt(delimiter.join(row.values()))
+            )
         else:
             yield _row(row, mapping, source.name, number)
 

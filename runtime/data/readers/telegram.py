@@ -7,9 +7,10 @@ A message's `text` is a string, or a list of strings and {"type", "text"} pieces
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Any, Iterator
+from typing import Any
 
 from ...errors import UserError
 from ..files.encoding import Encoding

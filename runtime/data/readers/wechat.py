@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import calendar
 import re
-from typing import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from ..files.encoding import Encoding, iter_text
 from ..files.sources import Source
@@ -22,8 +22,11 @@ _DATE_TIME = r"(?P<Y>\d{4})[-/](?P<M>\d{1,2})[-/](?P<D>\d{1,2})[ T](?P<h>\d{1,2}
 _TIME = re.compile(_DATE_TIME)
 _HEADER = re.compile(rf"^(?:{_DATE_TIME}\s+(?P<name>\S.{{0,80}}?))\s*$")
 _DAY = re.compile(r"^\*{5,}\s*\d{4}-\d{1,2}-\d{1,2}\s*\*{5,}\s*$")
-_PLACEHOLDER = re.compile(r"\[(?:图片|表情|动画表情|表情包|语音|视频|文件|位置|名片|链接|转账|红包|语音通话|视频通话|聊天记录|小程序|分享|音乐|引用)[^\[\]\n]{0,60}\]|【[^】\n]{1,30}】"
-                          r"|<\?xml.*|<msg>.*", re.DOTALL)
+_PLACEHOLDER = re.compile(
+    r"\[(?:图片|表情|动画表情|表情包|语音|视频|文件|位置|名片|链接|转账|红包|语音通话|视频通话|聊天记录|小程序|分享|音乐|引用)[^\[\]\n]{0,60}\]|【[^】\n]{1,30}】"
+    r"|<\?xml.*|<msg>.*",
+    re.DOTALL,
+)
 _RECALLED = re.compile(r".{0,40}撤回了一条消息.{0,20}|以上是打招呼的内容|.{0,60}现在可以开始聊天了。?|.{0,40}拍了拍.{0,40}")
 
 

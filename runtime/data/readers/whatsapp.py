@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import calendar
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Iterable, Iterator, Mapping
 
 from ...errors import UserError
 from ..files.encoding import BadBytes, Encoding, iter_lines
@@ -27,7 +27,9 @@ _HEADER = re.compile(
     r"(?P<a>\d{1,4})(?:[./\-]|\.\s)(?P<b>\d{1,2})(?:[./\-]|\.\s)(?P<c>\d{1,4})\.?\s?[,،]?\s+"
     r"(?:(?:um|à|às|a las|alle ore|alle|kl\.?|at|o|ob|klo)\s+)?"
     rf"(?P<before>(?:{_HALF})\s?)?(?P<hour>\d{{1,2}})\s?[:.h]\s?(?P<minute>\d{{2}})(?:[:.](?P<second>\d{{2}}))?(?:\s?Uhr)?"
-    rf"(?:\s*(?P<after>{_HALF}))?(?(open)\]\s?|\s[-–—]\s)(?P<rest>.*)$", re.IGNORECASE | re.DOTALL)
+    rf"(?:\s*(?P<after>{_HALF}))?(?(open)\]\s?|\s[-–—]\s)(?P<rest>.*)$",
+    re.IGNORECASE | re.DOTALL,
+)
 _NAMED = re.compile(r"(?P<name>[^:\n]{1,120}?):(?:\s(?P<text>.*)|$)", re.DOTALL)
 _DIGITS = str.maketrans("٠١٢٣٤٥٦٧٨٩۰۱۲۳۴۵۶۷۸۹०१२३४५६७८९", "012345678901234567890123456789")
 _SPACES = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u2009": " "})
@@ -37,16 +39,21 @@ _MEDIA = re.compile(
     r"|(?:bild|video|audio|gif|sticker|dokument|kontaktkarte) weggelassen|(?:imagen|vídeo|video|audio|gif|sticker|documento) omitid[oa]"
     r"|(?:image|vidéo|audio|gif|sticker|document|autocollant) absente?|(?:imagem|vídeo|áudio|figurinha|documento) ocult[oa]"
     r"|.{1,120}\((?:file attached|datei angehängt|archivo adjunto|fichier joint|arquivo anexado|file allegato|файл добавлен|文件附件|ファイル添付)\)"
-    r"|(?:圖片|图片|影片|视频|音訊|音频|貼圖|贴图|表情|文件|GIF)已?(?:省略|略過|忽略)|(?:画像|動画|音声|スタンプ|文書)は?省略(?:されました)?|null", re.IGNORECASE)
+    r"|(?:圖片|图片|影片|视频|音訊|音频|貼圖|贴图|表情|文件|GIF)已?(?:省略|略過|忽略)|(?:画像|動画|音声|スタンプ|文書)は?省略(?:されました)?|null",
+    re.IGNORECASE,
+)
 _DELETED = re.compile(
     r"(?:this message was deleted|you deleted this message|diese nachricht wurde gelöscht|du hast diese nachricht gelöscht|se eliminó este mensaje"
     r"|eliminaste este mensaje|ce message a été supprimé|vous avez supprimé ce message|mensagem apagada|você apagou esta mensagem"
     r"|questo messaggio è stato eliminato|данное сообщение удалено|вы удалили данное сообщение|此訊息已刪除|此消息已被?删除|您已?[刪删]除了?此[訊消]息"
-    r"|このメッセージは削除されました|삭제된 메시지입니다)\.?", re.IGNORECASE)
+    r"|このメッセージは削除されました|삭제된 메시지입니다)\.?",
+    re.IGNORECASE,
+)
 _NOTICE = re.compile(
     r"end-to-end encrypted|ende-zu-ende|cifrados? de extremo|chiffrés de bout|criptografia de ponta|端到端|エンドツーエンド|종단간|сквозн"
     r"|(?:created (?:this )?group|added|removed|left|joined using|changed (?:the|this|their|to)|security code)\b|hat die gruppe|cambió|a créé le groupe",
-    re.IGNORECASE)
+    re.IGNORECASE,
+)
 _SAMPLE_HEADERS = 20_000
 
 
@@ -125,8 +132,12 @@ def date_order(headers: Iterable[_Header], where: str) -> DateOrder:
             jumps[order] = sum(abs(step) * (1 if step >= 0 else 100) for step in steps)
             steps_back[order] = sum(step < 0 for step in steps)
     if not jumps:
-        raise UserError(where, "its dates fit no one order of day, month and year", allowed=", ".join(DATE_ORDERS),
-                        remedy="the file may be two exports joined: split it")
+        raise UserError(
+            where,
+            "its dates fit no one order of day, month and year",
+            allowed=", ".join(DATE_ORDERS),
+            remedy="the file may be two exports joined: split it",
+        )
     least = min(jumps.values())
     taken = next(order for order in DATE_ORDERS if jumps.get(order) == least)
     return DateOrder(taken, _evidence(taken, jumps, steps_back))

@@ -9,8 +9,8 @@ All texts stand in one array of code points, each followed by one separator, so 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property, lru_cache
-from typing import Sequence
 
 import numpy as np
 
@@ -138,7 +138,7 @@ class FoldedBatch:
         folded = fold_table().take(batch.codes)
         folded[batch.stops] = role_marks
         for turn in np.flatnonzero(skipped).tolist():
-            folded[batch.starts[turn]:batch.stops[turn] + 1] = 0
+            folded[batch.starts[turn] : batch.stops[turn] + 1] = 0
         is_kept = folded != 0
         self.codes = np.compress(is_kept, folded)
         """[F] uint32"""
@@ -172,7 +172,7 @@ def shingle_hashes(codes: np.ndarray) -> np.ndarray:
     hashes = codes[:count] * np.uint32(_SHINGLE_FACTORS[0])
     part = np.empty_like(hashes)
     for place, factor in enumerate(_SHINGLE_FACTORS[1:], start=1):
-        hashes += np.multiply(codes[place:place + count], np.uint32(factor), out=part)
+        hashes += np.multiply(codes[place : place + count], np.uint32(factor), out=part)
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
         hashes ^= np.right_shift(hashes, np.uint32(shift), out=part)
         hashes *= np.uint32(factor)

@@ -11,10 +11,10 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from array import array
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Iterable, Sequence
 
 import numpy as np
 
@@ -130,7 +130,7 @@ class FoldedTexts:
         return self.bounds.tolist()
 
     def text(self, number: int) -> np.ndarray:
-        return self.codes[self.limits[number]:self.limits[number + 1]]
+        return self.codes[self.limits[number] : self.limits[number + 1]]
 
     def chosen(self, numbers: np.ndarray) -> FoldedTexts:
         """Those alone, in a copy; numbers [k] rise"""
@@ -199,7 +199,7 @@ class NearDuplicates:
             at_hand = list(dict.fromkeys(band[key] for band, key in zip(fresh, row) if key in band))
             likeness = similarities([texts.text(number)] * len(at_hand), list(map(texts.text, at_hand)), self._similarity)
             found = [Twin(int(records[at]), similarity) for at, similarity in zip(at_hand, likeness)]
-            found += earlier.get(number, ())[:max(0, _CANDIDATES_MAX - len(found))]
+            found += earlier.get(number, ())[: max(0, _CANDIDATES_MAX - len(found))]
             best = max(found, key=lambda twin: (twin.similarity, -twin.record), default=None)
             if best is not None and best.similarity >= self._similarity:
                 twins[number] = best
@@ -249,7 +249,7 @@ def _shared(keys: np.ndarray) -> np.ndarray:
 def exact_keys(texts: FoldedTexts, numbers: Iterable[int]) -> np.ndarray:
     """The hashes of some of the texts, uint64"""
     data, limits, hashed = memoryview(np.ascontiguousarray(texts.codes, "<u2")), texts.limits, hashlib.blake2b
-    digests = [hashed(data[limits[number]:limits[number + 1]], digest_size=8).digest() for number in numbers]
+    digests = [hashed(data[limits[number] : limits[number + 1]], digest_size=8).digest() for number in numbers]
     return np.frombuffer(b"".join(digests), "<u8")
 
 
@@ -309,9 +309,9 @@ def _shingle_sets(texts: Sequence[np.ndarray], one_in: int) -> np.ndarray:
     """[k] uint64: text number << 32 | hash of each of its shingles, each once, sorted"""
     lengths = np.array([len(text) for text in texts])
     hashes = shingle_hashes(np.concatenate(texts).astype(np.uint32))
-    last = np.repeat(np.cumsum(lengths) - SHINGLE_CHARS, lengths)[:len(hashes)]
+    last = np.repeat(np.cumsum(lengths) - SHINGLE_CHARS, lengths)[: len(hashes)]
     is_used = (np.arange(len(hashes)) <= last) & (hashes & np.uint32(one_in - 1) == 0)
-    owner = np.repeat(np.arange(len(texts), dtype=np.uint64), lengths)[:len(hashes)]
+    owner = np.repeat(np.arange(len(texts), dtype=np.uint64), lengths)[: len(hashes)]
     return np.unique(owner[is_used] << np.uint64(32) | hashes[is_used])
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Iterable, Sequence
 
 import numpy as np
 
@@ -141,8 +141,9 @@ class RuleEngine:
         for number in np.flatnonzero(is_other).tolist():
             if turns.is_alive(number):
                 share = expected[number] / letters[number]
-                turns.verdicts[number].drop("other_language", f"{share:.0%} of its letters are of {', '.join(self._scenario.languages)}",
-                                            turns.answer(number))
+                turns.verdicts[number].drop(
+                    "other_language", f"{share:.0%} of its letters are of {', '.join(self._scenario.languages)}", turns.answer(number)
+                )
 
     def _redact(self, turns: Turns) -> None:
         verdicts = turns.verdicts
@@ -205,9 +206,8 @@ class RuleEngine:
 def repeated_share(text: str) -> float:
     """Share of a text's 5-character pieces that stood in it before."""
     count = len(text) - SHINGLE_CHARS + 1
-    return 1 - len({text[at:at + SHINGLE_CHARS] for at in range(count)}) / count if count > 0 else 0.0
+    return 1 - len({text[at : at + SHINGLE_CHARS] for at in range(count)}) / count if count > 0 else 0.0
 
 
 def _bare(text: str) -> str:
     return "".join(character for character in text.lower() if character.isalnum())
-

@@ -182,7 +182,7 @@ class Turns:
 
     def opening(self, number: int) -> str:
         """The beginning of a conversation, for excerpts."""
-        return " | ".join(self.texts[self.first_turn[number]:self.first_turn[number + 1]][:3])
+        return " | ".join(self.texts[self.first_turn[number] : self.first_turn[number + 1]][:3])
 
     def answer(self, number: int) -> str:
         turns = range(int(self.first_turn[number]), int(self.first_turn[number + 1]))

@@ -8,7 +8,7 @@ Card, ID and IBAN numbers are replaced only when their checksum is right: an ord
 from __future__ import annotations
 
 import re
-from typing import Callable, Iterable
+from collections.abc import Callable, Iterable
 
 _SEPARATED = r"[ \-]?"
 

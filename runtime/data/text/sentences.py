@@ -11,14 +11,17 @@ import re
 
 _CLOSERS = "\"'”’」』）)】》〉］]}»"
 _ABBREVIATIONS = frozenset(
-    "mr mrs ms dr prof st sr jr vs e.g i.e eg ie cf al inc ltd corp dept approx rep sen gov capt lt rev hon ave blvd u.s u.k u.n ph.d b.a m.a "
-    "z.b d.h bzw p.ex".split()
+    ["mr", "mrs", "ms", "dr", "prof", "st", "sr", "jr", "vs", "e.g", "i.e", "eg", "ie", "cf", "al", "inc", "ltd", "corp", "dept", "approx", "rep", "sen", "gov", "capt", "lt", "rev", "hon", "ave", "blvd", "u.s", "u.k", "u.n", "ph.d", "b.a", "m.a", "z.b", "d.h", "bzw", "p.ex"]
 )
-_BEFORE_NUMBERS = frozenset("no nos fig figs vol p pp ch sec art eq jan feb mar apr jun jul aug sep sept oct nov dec mon tue wed thu fri sat sun".split())
+_BEFORE_NUMBERS = frozenset(
+    ["no", "nos", "fig", "figs", "vol", "p", "pp", "ch", "sec", "art", "eq", "jan", "feb", "mar", "apr", "jun", "jul", "aug", "sep", "sept", "oct", "nov", "dec", "mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+)
 """Words that are abbreviations only when a number follows: "no. 5", but "I said no. Then" """
 # Chinese enders end wherever they stand; English ones need white space or the text's end behind them.
-_END = re.compile(rf"(?:(?:[。！？；…｡]+|[.!?;]+(?=[{re.escape(_CLOSERS)}]*(?:\s|$)))[{re.escape(_CLOSERS)}]*)?[ \t\r]*\n+"
-                  rf"|(?:[。！？；…｡]+|[.!?;]+(?=[{re.escape(_CLOSERS)}]*(?:\s|$)))[{re.escape(_CLOSERS)}]*")
+_END = re.compile(
+    rf"(?:(?:[。！？；…｡]+|[.!?;]+(?=[{re.escape(_CLOSERS)}]*(?:\s|$)))[{re.escape(_CLOSERS)}]*)?[ \t\r]*\n+"
+    rf"|(?:[。！？；…｡]+|[.!?;]+(?=[{re.escape(_CLOSERS)}]*(?:\s|$)))[{re.escape(_CLOSERS)}]*"
+)
 _CLAUSE = re.compile(rf"(?:[，、：,:]|——|–|—)[{re.escape(_CLOSERS)}]*")
 _WORD_BEFORE = re.compile(r"([A-Za-z](?:[A-Za-z.]*[A-Za-z])?)$")
 _LONGEST_WORD = 24
@@ -40,10 +43,10 @@ def _is_end(text: str, match: re.Match) -> bool:
     sign = match.group()
     if sign.endswith("\n") or sign[0] in "。！？；…｡":
         return True
-    following = text[match.end():match.end() + 8].lstrip()[:1]
+    following = text[match.end() : match.end() + 8].lstrip()[:1]
     if following.islower() or not sign.startswith(".") or sign.startswith(".."):
         return not following.islower()
-    word = _WORD_BEFORE.search(text[max(0, match.start() - _LONGEST_WORD):match.start()])
+    word = _WORD_BEFORE.search(text[max(0, match.start() - _LONGEST_WORD) : match.start()])
     if word is None:
         return not _is_item_number(text, match.start())
     token = word.group(1)
@@ -68,4 +71,4 @@ def clause_ends(text: str) -> list[int]:
 
 
 def _inside_number(text: str, match: re.Match) -> bool:
-    return match.group() in (",", ":") and text[match.start() - 1:match.start()].isdigit() and text[match.end():match.end() + 1].isdigit()
+    return match.group() in (",", ":") and text[match.start() - 1 : match.start()].isdigit() and text[match.end() : match.end() + 1].isdigit()

@@ -7,7 +7,7 @@ Words are found by a hash of their first (up to four) characters looked up in a 
 
 from __future__ import annotations
 
-from typing import Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -19,8 +19,11 @@ class WordFinder:
 
     def __init__(self, words: Iterable[str]) -> None:
         wanted = sorted({word.lower() for word in words if word})
-        groups = ((4, [word for word in wanted if len(word) >= 4]), (2, [word for word in wanted if 2 <= len(word) < 4]),
-                  (1, [word for word in wanted if len(word) == 1]))
+        groups = (
+            (4, [word for word in wanted if len(word) >= 4]),
+            (2, [word for word in wanted if 2 <= len(word) < 4]),
+            (1, [word for word in wanted if len(word) == 1]),
+        )
         self._tables = [_PrefixTable(length, group) for length, group in groups if group]
 
     def find(self, text: str, codes: np.ndarray) -> dict[str, list[int]]:
@@ -49,10 +52,10 @@ class _PrefixTable:
         count = len(narrow) - self._length + 1
         if count <= 0:
             return
-        hashes = _hashes([narrow[place:place + count] for place in range(self._length)])
+        hashes = _hashes([narrow[place : place + count] for place in range(self._length)])
         for at in np.flatnonzero(self._table.take(hashes)).tolist():
-            for word in self._by_prefix.get(text[at:at + self._length].lower(), ()):
-                if text[at:at + len(word)].lower() == word:
+            for word in self._by_prefix.get(text[at : at + self._length].lower(), ()):
+                if text[at : at + len(word)].lower() == word:
                     found.setdefault(word, []).append(at)
 
 

@@ -8,7 +8,6 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
-
 from mobilefinetuner.compiler import pipeline
 from mobilefinetuner.compiler.bundle import ability_probes
 from mobilefinetuner.compiler.recipe.load import load_recipe
@@ -16,6 +15,7 @@ from mobilefinetuner.runtime.bundle.chat_format import ChatFormat
 from mobilefinetuner.runtime.bundle.tokenizer import Tokenizer
 from mobilefinetuner.runtime.errors import UserError
 from mobilefinetuner.runtime.verify.ability import encode_choice, load_probes
+
 from tests.support.tiny_bundle import ROOT
 
 SHARED = Path(str(files("mobilefinetuner.templates"))) / ability_probes.FILE_NAME
@@ -56,7 +56,9 @@ def test_a_bundle_without_a_probe_that_fits_has_no_probe_file_and_says_so(tiny_b
 def test_every_scenario_gets_the_shared_probes_unless_its_folder_has_its_own(tiny_bundle_path, chat_document, tmp_path):
     buckets = "train.buckets=[1x512]"
     found, said = bundled(tiny_bundle_path, chat_document, buckets)
-    assert [json.loads(line) for line in found[ability_probes.FILE_NAME].splitlines()] == [json.loads(line) for line in SHARED.read_bytes().splitlines()]
+    assert [json.loads(line) for line in found[ability_probes.FILE_NAME].splitlines()] == [
+        json.loads(line) for line in SHARED.read_bytes().splitlines()
+    ]
     assert said == []
     own = shutil.copytree(ROOT / "templates" / "customer_service", tmp_path / "own")
     first = SHARED.read_text(encoding="utf-8").split("\n")[0]

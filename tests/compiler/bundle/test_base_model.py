@@ -7,10 +7,10 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
-
 from mobilefinetuner.compiler.bundle.base_model import write_base_model
 from mobilefinetuner.compiler.recipe.load import load_recipe
 from mobilefinetuner.runtime.gguf.file import GgufFile
+
 from tests.support.tiny_bundle import TinySizes, tiny_overrides, write_tiny_model
 
 GROUPED, LORA = ("train.adapter=grouped",), ("train.adapter=lora",)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import gguf
 import numpy as np
 import pytest
-
 from mobilefinetuner.compiler.bundle.block_conversion import LEVELS, convert, dequantized
 
 ROWS, K = 6, 512
@@ -42,7 +41,7 @@ def test_what_is_linear_in_groups_of_32_keeps_its_quants(kind, to):
 @pytest.mark.parametrize("kind", ["Q4_0", "Q5_0"])
 def test_the_minimum_of_a_symmetric_type_is_a_multiple_of_its_scale(kind):
     made = convert(random_blocks(kind), kind, "Q5_1").reshape(ROWS, -1, 24)
-    d, m = (np.ascontiguousarray(made[..., at:at + 2]).view(np.float16).astype(np.float32) for at in (0, 2))
+    d, m = (np.ascontiguousarray(made[..., at : at + 2]).view(np.float16).astype(np.float32) for at in (0, 2))
     np.testing.assert_array_equal(m, d * (-8 if kind == "Q4_0" else -16))
 
 

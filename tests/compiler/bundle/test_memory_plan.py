@@ -6,7 +6,6 @@ import dataclasses
 import json
 
 import pytest
-
 from mobilefinetuner.compiler.bundle.memory_plan import with_memory
 from mobilefinetuner.runtime.bundle.plan import Plan
 from mobilefinetuner.runtime.engine.memory import MERGE_ROWS_BYTES, floor_bytes, phase_table

@@ -4,7 +4,6 @@ import json
 import os
 
 import pytest
-
 from mobilefinetuner.compiler.bundle import writer as bundle_writer
 from mobilefinetuner.compiler.bundle.writer import write_bundle
 from mobilefinetuner.runtime.bundle.folder import Bundle

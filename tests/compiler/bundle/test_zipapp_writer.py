@@ -6,7 +6,6 @@ import sys
 import zipfile
 
 import pytest
-
 from mobilefinetuner.compiler.bundle.zipapp_writer import make_zipapp
 
 

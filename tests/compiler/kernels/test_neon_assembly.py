@@ -9,12 +9,12 @@ import re
 
 import pytest
 import tvm
-
 from mobilefinetuner.compiler.kernels import gemm
 from mobilefinetuner.compiler.kernels.block_types import BLOCK_TYPES
 from mobilefinetuner.compiler.kernels.isa import isa_for
 from mobilefinetuner.compiler.library.build import target_for
 from mobilefinetuner.compiler.recipe.load import load_recipe
+
 from tests.support.tiny_bundle import on_a_short_stack
 
 MOST_PER_FMA = 1.7

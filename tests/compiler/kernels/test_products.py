@@ -5,8 +5,8 @@ from __future__ import annotations
 import gguf
 import numpy as np
 import pytest
-
 from mobilefinetuner.compiler.kernels.block_types import BLOCK_TYPES
+
 from tests.support.kernel_trial import FROZEN, FROZEN_T, GATHER, MATMUL, MATVEC, label
 from tests.support.kernel_values import blocks, close, normal
 

@@ -6,9 +6,9 @@ import inspect
 
 import numpy as np
 import pytest
-
 from mobilefinetuner.compiler.kernels import attention, gemm, gemv, head, optimizer, rows
 from mobilefinetuner.runtime.errors import MftError
+
 from tests.support.kernel_trial import ATTENTION, FLAT, PROBE, label
 from tests.support.kernel_values import blocks, normal
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from mobilefinetuner.compiler.library.cpu_check import check_device_cpus
 from mobilefinetuner.compiler.recipe.load import load_recipe
 from mobilefinetuner.runtime.errors import UserError
@@ -16,7 +15,9 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("device", ["host", "generic_x86_64", "generic_armv8", "generic_armv8_2", "pixel_6", "pixel_8", "galaxy_s24", "xiaomi_14", "raspberry_pi_5"])
+@pytest.mark.parametrize(
+    "device", ["host", "generic_x86_64", "generic_armv8", "generic_armv8_2", "pixel_6", "pixel_8", "galaxy_s24", "xiaomi_14", "raspberry_pi_5"]
+)
 def test_the_shipped_profiles_pass(device):
     check_device_cpus(load_recipe([f"device={device}"]).device)
 

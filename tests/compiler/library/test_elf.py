@@ -8,7 +8,6 @@ import subprocess
 import sys
 
 import pytest
-
 from mobilefinetuner.compiler.kernels import gemm, rows
 from mobilefinetuner.compiler.kernels.block_types import BLOCK_TYPES
 from mobilefinetuner.compiler.kernels.isa import isa_for

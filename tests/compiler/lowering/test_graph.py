@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from tvm import relax
-
 from mobilefinetuner.compiler.lowering.autodiff import differentiate
 from mobilefinetuner.compiler.lowering.graph import LOSS_PAIR, EntryGraph, block_graph, decode_graphs, head_graph, projection_shapes
 from mobilefinetuner.runtime.bundle.plan import PROJECTIONS
+from tvm import relax
+
 from tests.support.small_graph import SHAPE, adapter
 
 KINDS = {"grouped": 2, "lora": 64}

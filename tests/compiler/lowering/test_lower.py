@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-
 from mobilefinetuner.compiler.kernels.isa import SSE4
 from mobilefinetuner.compiler.lowering.autodiff import differentiate
 from mobilefinetuner.compiler.lowering.graph import LOSS_PAIR, block_graph, head_graph
 from mobilefinetuner.compiler.lowering.kernel_table import KernelSet
 from mobilefinetuner.compiler.lowering.lower import lower
 from mobilefinetuner.runtime.bundle.plan import PROJECTIONS, Entry, n_bytes
+
 from tests.support.small_graph import SHAPE, adapter
 from tests.support.tiny_bundle import on_a_short_stack
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from mobilefinetuner.compiler.model.chat_probes import proof_conversations
 from mobilefinetuner.compiler.model.chat_template import compile_chat_format, prove
 from mobilefinetuner.compiler.model.jinja_template import JinjaTemplate, TemplateRefusal
@@ -21,6 +20,7 @@ from mobilefinetuner.runtime.bundle.tokenizer import Tokenizer
 from mobilefinetuner.runtime.errors import UserError
 from mobilefinetuner.runtime.gguf.file import GgufFile
 from mobilefinetuner.runtime.message import Message
+
 from tests.support.tiny_vocabulary import tiny_metadata
 
 CASES = Path(__file__).parents[2] / "cases" / "chat_templates"
@@ -28,10 +28,12 @@ CHATML = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 MODELS = {
     "chatml_default_system": dict(control=CHATML, eos_token_id=2, pre="qwen2"),
     "chatml_thinking": dict(control=CHATML, user_defined=("<think>", "</think>"), eos_token_id=2, pre="qwen2"),
-    "system_in_first_user": dict(control=("<pad>", "<eos>", "<bos>", "<start_of_turn>", "<end_of_turn>"), bos_token_id=2, eos_token_id=1,
-                                 add_bos_token=True),
-    "headers_with_date": dict(control=("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"), bos_token_id=0,
-                              eos_token_id=3, pre="llama-bpe"),
+    "system_in_first_user": dict(
+        control=("<pad>", "<eos>", "<bos>", "<start_of_turn>", "<end_of_turn>"), bos_token_id=2, eos_token_id=1, add_bos_token=True
+    ),
+    "headers_with_date": dict(
+        control=("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"), bos_token_id=0, eos_token_id=3, pre="llama-bpe"
+    ),
     "instruction_brackets": dict(control=("<unk>", "<s>", "</s>"), bos_token_id=1, eos_token_id=2, add_bos_token=True),
     "no_system": dict(control=("<s>", "</s>", "<|user|>", "<|assistant|>"), bos_token_id=0, eos_token_id=1, add_bos_token=True),
 }
@@ -202,7 +204,11 @@ def test_a_bos_that_the_template_leaves_to_the_tokenizer_is_put_in_front_and_not
 
 
 @pytest.mark.parametrize("name", ["system_in_first_user", "instruction_brackets"])
-@pytest.mark.parametrize("turns", [[("assistant", "a")], [("user", "a"), ("user", "b")], [("system", "a"), ("assistant", "b")]], ids=["answer first", "two users", "no user"])
+@pytest.mark.parametrize(
+    "turns",
+    [[("assistant", "a")], [("user", "a"), ("user", "b")], [("system", "a"), ("assistant", "b")]],
+    ids=["answer first", "two users", "no user"],
+)
 def test_an_order_of_roles_that_the_template_refuses_is_refused_on_the_phone(name, turns):
     chat, template = COMPILED[name]
     with pytest.raises(TemplateRefusal):
@@ -248,12 +254,22 @@ ASK = "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        pytest.param("{% for m in messages %}" + IM.replace("m.content", "m.content|upper") + "{% endfor %}" + ASK, ["written 0 times"], id="upper case"),
-        pytest.param("{% for m in messages %}" + IM.replace("m.content", "m.content|replace('e', 'E')") + "{% endfor %}" + ASK, ["written as segments"], id="replaces"),
-        pytest.param("{% for m in messages %}" + IM.replace("m.content", "m.content[:12]") + "{% endfor %}" + ASK, ["a user turn with the text"], id="cuts off"),
+        pytest.param(
+            "{% for m in messages %}" + IM.replace("m.content", "m.content|upper") + "{% endfor %}" + ASK, ["written 0 times"], id="upper case"
+        ),
+        pytest.param(
+            "{% for m in messages %}" + IM.replace("m.content", "m.content|replace('e', 'E')") + "{% endfor %}" + ASK,
+            ["written as segments"],
+            id="replaces",
+        ),
+        pytest.param(
+            "{% for m in messages %}" + IM.replace("m.content", "m.content[:12]") + "{% endfor %}" + ASK, ["a user turn with the text"], id="cuts off"
+        ),
         pytest.param("{% for m in messages %}{{ loop.index }}" + IM + "{% endfor %}" + ASK, ["between", "elsewhere"], id="numbers its turns"),
         pytest.param("{% for m in messages %}" + IM.replace("<|im_end|>", "") + "{% endfor %}" + ASK, ["no control token ends"], id="no end token"),
-        pytest.param("{% for m in messages %}" + IM + "{% endfor %}" + ASK.replace("assistant", "model"), ["asks for an answer with"], id="asks otherwise"),
+        pytest.param(
+            "{% for m in messages %}" + IM + "{% endfor %}" + ASK.replace("assistant", "model"), ["asks for an answer with"], id="asks otherwise"
+        ),
         pytest.param("{% for m in messages[-1:] %}" + IM + "{% endfor %}" + ASK, ["written 0 times"], id="forgets turns"),
         pytest.param("{% for m in messages %}{{ m.content }}" + IM + "{% endfor %}" + ASK, ["written 2 times"], id="repeats turns"),
         pytest.param("{% for m in messages|reverse %}" + IM + "{% endfor %}" + ASK, ["another order"], id="backwards"),
@@ -295,7 +311,14 @@ def test_the_proof_notices_a_changed_segment(smollm2):
 
 @pytest.mark.parametrize(
     "change",
-    [{"extra": 1}, {"assistant_end": ""}, {"stop_token_ids": []}, {"text_rules": {"user": "shout"}}, {"between": {"nobody": {}}}, {"assistant_end": "<x>"}],
+    [
+        {"extra": 1},
+        {"assistant_end": ""},
+        {"stop_token_ids": []},
+        {"text_rules": {"user": "shout"}},
+        {"between": {"nobody": {}}},
+        {"assistant_end": "<x>"},
+    ],
     ids=["unknown key", "no end", "no stop", "unknown rule", "unknown turn", "end that no turn has"],
 )
 def test_a_damaged_format_is_refused(smollm2, change):
@@ -311,13 +334,22 @@ def test_our_jinja_renders_as_transformers_does(name, smollm2_path):
 
     metadata = GgufFile.open(smollm2_path).metadata if name == "smollm2" else metadata_of(name)
     tokens = metadata["tokenizer.ggml.tokens"]
-    texts = {f"{kind}_token": tokens[metadata[f"tokenizer.ggml.{kind}_token_id"]] for kind in ("bos", "eos") if f"tokenizer.ggml.{kind}_token_id" in metadata}
+    texts = {
+        f"{kind}_token": tokens[metadata[f"tokenizer.ggml.{kind}_token_id"]]
+        for kind in ("bos", "eos")
+        if f"tokenizer.ggml.{kind}_token_id" in metadata
+    }
     fixed = {"date_string": "26 Jul 2024"} if name == "headers_with_date" else {}
     compared = 0
     for turns, generate in proof_conversations(with_system=name != "no_system"):
         conversation = [{"role": role, "content": text} for role, text in turns]
         theirs, _ = render_jinja_template(
-            conversations=[conversation], chat_template=metadata["tokenizer.chat_template"], add_generation_prompt=generate, enable_thinking=False, **texts, **fixed
+            conversations=[conversation],
+            chat_template=metadata["tokenizer.chat_template"],
+            add_generation_prompt=generate,
+            enable_thinking=False,
+            **texts,
+            **fixed,
         )
         assert jinja(metadata).render(turns, generate) == theirs[0]
         compared += 1
@@ -328,6 +360,7 @@ def test_our_jinja_renders_as_transformers_does(name, smollm2_path):
 def test_smollm2_conversations_become_the_tokens_of_transformers(smollm2, smollm2_path):
     pytest.importorskip("transformers")
     from tests.oracles.tokenizer_golden import transformers_tokenizer
+
     reference = transformers_tokenizer(smollm2_path)
     _, chat, tokenizer = smollm2
     for turns, generate in proof_conversations(with_system=True):

@@ -7,14 +7,18 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
-
 from mobilefinetuner.compiler.model.shape import expected_tensors, read_shape
 from mobilefinetuner.runtime.errors import UserError
 from mobilefinetuner.runtime.gguf.file import GgufFile
 
 SIZES = {
-    "block_count": 2, "context_length": 128, "embedding_length": 64, "feed_forward_length": 96, "attention.head_count": 4,
-    "attention.head_count_kv": 2, "vocab_size": 40,
+    "block_count": 2,
+    "context_length": 128,
+    "embedding_length": 64,
+    "feed_forward_length": 96,
+    "attention.head_count": 4,
+    "attention.head_count_kv": 2,
+    "vocab_size": 40,
 }
 
 
@@ -22,8 +26,15 @@ def shapes(tied: bool = True) -> dict[str, tuple[int, ...]]:
     tensors = {"token_embd.weight": (40, 64), "output_norm.weight": (64,)} | ({} if tied else {"output.weight": (40, 64)})
     for layer in range(2):
         block = {
-            "attn_norm": (64,), "attn_q": (64, 64), "attn_k": (32, 64), "attn_v": (32, 64), "attn_output": (64, 64),
-            "ffn_norm": (64,), "ffn_gate": (96, 64), "ffn_up": (96, 64), "ffn_down": (64, 96),
+            "attn_norm": (64,),
+            "attn_q": (64, 64),
+            "attn_k": (32, 64),
+            "attn_v": (32, 64),
+            "attn_output": (64, 64),
+            "ffn_norm": (64,),
+            "ffn_gate": (96, 64),
+            "ffn_up": (96, 64),
+            "ffn_down": (64, 96),
         }
         tensors |= {f"blk.{layer}.{name}.weight": shape for name, shape in block.items()}
     return tensors

@@ -8,7 +8,6 @@ import zipfile
 from pathlib import Path
 
 import pytest
-
 from mobilefinetuner.compiler.model import source as model_source
 from mobilefinetuner.compiler.model.source import cache_directory, resolve_model
 from mobilefinetuner.compiler.recipe.schema import ModelSource

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from mobilefinetuner.compiler.model.chat_template import compile_chat_format
 from mobilefinetuner.compiler.model.tokenizer_json import control_tokens, tokenizer_json
 from mobilefinetuner.runtime.bundle.tokenizer import Tokenizer
@@ -36,6 +35,7 @@ def test_a_gemma_vocabulary_encodes_as_in_transformers():
     from transformers.integrations.gguf import convert_gguf_tokenizer
 
     from tests.oracles.tokenizer_corpus import corpus
+
     fields = {name.removeprefix("tokenizer.ggml."): value for name, value in metadata().items()}
     reference, _ = convert_gguf_tokenizer("gemma3", {**fields, "tokenizer_type": "llama"})
     texts = [text for _, text in corpus()] + ["the thing  therein", "   the   ", "so, so,12", "\n\n\n\nthe"]
@@ -74,7 +74,9 @@ def test_labels_fall_on_the_right_tokens_in_a_vocabulary_with_blanks_of_its_own(
     assert control_tokens(fields, "m").add_bos
 
 
-@pytest.mark.parametrize("fields", [{"add_space_prefix": True}, {"unknown_token_id": None}, {"unknown_token_id": 10**6}], ids=["prefix", "no unknown", "odd unknown"])
+@pytest.mark.parametrize(
+    "fields", [{"add_space_prefix": True}, {"unknown_token_id": None}, {"unknown_token_id": 10**6}], ids=["prefix", "no unknown", "odd unknown"]
+)
 def test_a_vocabulary_that_is_not_gemmas_is_refused(fields):
     changed = {name: value for name, value in metadata(**fields).items() if value is not None}
     with pytest.raises(UserError, match="is no Gemma vocabulary"):

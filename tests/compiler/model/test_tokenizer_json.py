@@ -9,11 +9,11 @@ import json
 from pathlib import Path
 
 import pytest
-
 from mobilefinetuner.compiler.model.tokenizer_json import PRE_TOKENIZERS, control_tokens, tokenizer_json
 from mobilefinetuner.runtime.bundle.tokenizer import Tokenizer
 from mobilefinetuner.runtime.errors import UserError
 from mobilefinetuner.runtime.gguf.file import GgufFile
+
 from tests.support.tiny_vocabulary import tiny_metadata
 
 GOLDEN = Path(__file__).parents[2] / "cases" / "tokenizer" / "smollm2_golden.jsonl"
@@ -56,6 +56,7 @@ def test_smollm2_agrees_with_transformers_live_on_the_whole_corpus(smollm2, smol
     pytest.importorskip("transformers")
     from tests.oracles.tokenizer_corpus import corpus
     from tests.oracles.tokenizer_golden import transformers_tokenizer
+
     reference = transformers_tokenizer(smollm2_path)
     pairs = corpus(seed=7) + corpus()
     assert len({text for _, text in pairs}) > 4000

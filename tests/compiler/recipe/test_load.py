@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-
 from mobilefinetuner.compiler.recipe.errors import RecipeError
 from mobilefinetuner.compiler.recipe.load import ModelSource, Recipe, load_recipe, recipe_as_yaml, shipped_configs, template_folder
 from mobilefinetuner.compiler.recipe.overrides import GROUPS
@@ -42,7 +41,7 @@ def test_every_shipped_yaml_gives_a_recipe_and_its_header_says_how_to_run_it(shi
     recipe = load_recipe([f"{group}={name}", *needed.get(name, [])], cwd=tmp_path)
     assert isinstance(recipe, Recipe)
     header = (shipped_configs() / shipped).read_text(encoding="utf-8")
-    assert header.startswith("# ") and f"#   mft compile " in header and f"{group}={name}" in header
+    assert header.startswith("# ") and "#   mft compile " in header and f"{group}={name}" in header
     if group in ("model", "scenario", "device"):
         assert getattr(recipe, group).name == name
 
@@ -128,7 +127,9 @@ def test_an_unknown_file_of_a_group_is_refused_and_the_nearest_is_named():
     assert "raspberry_pi_5" in problem.allowed and problem.remedy == "device=pixel_6"
 
 
-@pytest.mark.parametrize("word", ["+train.rank=4", "++train.rank=4", "~train.rank", "train.rank", "=4", "hydra.run.dir=x", "train@x=default", "train.targets[0]=x"])
+@pytest.mark.parametrize(
+    "word", ["+train.rank=4", "++train.rank=4", "~train.rank", "train.rank", "=4", "hydra.run.dir=x", "train@x=default", "train.targets[0]=x"]
+)
 def test_what_hydra_would_add_delete_or_move_is_refused(word):
     assert problems_of(word)
 
@@ -157,7 +158,9 @@ def test_a_comma_never_becomes_a_sweep():
         assert "train.rank" in problems_of(f"train.rank={sweep}")
 
 
-@pytest.mark.parametrize("text", ["${train.nope}", "${nope.key}", "${train.seed}", "${oc.env:MFT_NO_SUCH_VARIABLE}", "${nosuch:resolver}", "${machine:colour}"])
+@pytest.mark.parametrize(
+    "text", ["${train.nope}", "${nope.key}", "${train.seed}", "${oc.env:MFT_NO_SUCH_VARIABLE}", "${nosuch:resolver}", "${machine:colour}"]
+)
 def test_a_broken_interpolation_fails_when_the_recipe_is_made(text):
     assert "train.seed" in problems_of(f"train.seed={text}")
 
@@ -329,5 +332,10 @@ def test_the_documentation_ends_with_the_tables_of_all_keys_as_they_are_declared
 
 def test_every_field_says_what_it_means():
     sections = [Recipe, ModelSource, *(field for field in typing.get_type_hints(Recipe).values() if dataclasses.is_dataclass(field))]
-    silent = [(section.__name__, field.name) for section in sections for field in dataclasses.fields(section) if not field_docstrings(section).get(field.name)]
+    silent = [
+        (section.__name__, field.name)
+        for section in sections
+        for field in dataclasses.fields(section)
+        if not field_docstrings(section).get(field.name)
+    ]
     assert not silent

@@ -4,7 +4,6 @@ import shlex
 
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-
 from mobilefinetuner.compiler.recipe.overrides import parse_overrides, quoted_override
 
 TEXTS = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\x00"), max_size=40)

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from mobilefinetuner.compiler.recipe.errors import RecipeError
 from mobilefinetuner.compiler.recipe.host_machine import machine_fact
 from mobilefinetuner.compiler.recipe.load import load_recipe
@@ -16,8 +15,12 @@ from mobilefinetuner.runtime.bundle.cpu_features import MachineCpu
 from mobilefinetuner.runtime.errors import UserError
 
 GOOD = plain(load_recipe(["device=pixel_6"]))
-SCALARS = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8), st.just(10**400), st.just(-(10**400)), st.just("9" * 5000))
-ANYTHING = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5) | st.integers(), inner, max_size=3), max_leaves=5)
+SCALARS = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8), st.just(10**400), st.just(-(10**400)), st.just("9" * 5000)
+)
+ANYTHING = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5) | st.integers(), inner, max_size=3), max_leaves=5
+)
 
 
 def with_value(key, value):
@@ -60,7 +63,7 @@ def test_only_known_languages_are_expected():
     assert "'xx'" in str(reader.problems[0]) and "zh" in reader.problems[0].allowed
 
 
-X86_64_V3 = "cx16 lahf_lm popcnt sse4_1 sse4_2 ssse3 avx avx2 bmi1 bmi2 f16c fma abm movbe".split()
+X86_64_V3 = ["cx16", "lahf_lm", "popcnt", "sse4_1", "sse4_2", "ssse3", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"]
 
 
 @pytest.mark.parametrize(

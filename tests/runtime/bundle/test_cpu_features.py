@@ -5,7 +5,6 @@ import struct
 import subprocess
 
 import pytest
-
 from mobilefinetuner.runtime.bundle.cpu_features import MachineCpu, features_of_cpuinfo, read_machine_cpu
 
 RASPBERRY_PI_5 = """\

@@ -6,7 +6,6 @@ import os
 import shutil
 
 import pytest
-
 from mobilefinetuner.compiler.bundle.writer import write_bundle
 from mobilefinetuner.runtime.bundle.cpu_features import MachineCpu
 from mobilefinetuner.runtime.bundle.folder import FORMAT_VERSION, Bundle, bundle_id_of, canonical_json
@@ -112,7 +111,9 @@ def test_a_manifest_of_another_form_is_refused(bundle, changes):
     assert "manifest.json" in refusal(bundle)
 
 
-@pytest.mark.parametrize("content", [b"", b"null", b"[]", b"[" * 100000, b"\xff\xfe", b'{"format_version": 1}', b'{"a": 1, "a": 2}', b'{"format_version": NaN}'])
+@pytest.mark.parametrize(
+    "content", [b"", b"null", b"[]", b"[" * 100000, b"\xff\xfe", b'{"format_version": 1}', b'{"a": 1, "a": 2}', b'{"format_version": NaN}']
+)
 def test_whatever_stands_in_the_manifest_the_answer_is_a_sentence(bundle, content):
     (bundle / "manifest.json").write_bytes(content)
     assert refusal(bundle)

@@ -8,7 +8,6 @@ import pytest
 import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
-
 from mobilefinetuner.runtime.bundle.tokenizer import Tokenizer
 from mobilefinetuner.runtime.errors import UserError
 

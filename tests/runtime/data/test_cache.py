@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from mobilefinetuner.runtime.data.cache import CacheWriter, TrainingCache
 from mobilefinetuner.runtime.errors import UserError
 from mobilefinetuner.runtime.storage.durable import TEMPORARY_SUFFIX
@@ -61,7 +60,7 @@ def test_cut_off_or_damaged_cache_is_refused(tmp_path_factory, data: st.DataObje
     path = _write(tmp_path_factory.mktemp("cache"), [[(1, False), (2, True)], [(3, True)]])
     content = bytearray(path.read_bytes())
     if data.draw(st.booleans()):
-        content = content[:data.draw(st.integers(0, len(content) - 1))]
+        content = content[: data.draw(st.integers(0, len(content) - 1))]
     else:
         content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     path.write_bytes(content)

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from mobilefinetuner.runtime.data import IngestOptions, IngestReport, Scenario, ingest
 from mobilefinetuner.runtime.data.scenario import scenario_document
 from mobilefinetuner.runtime.errors import UserError
+
 from tests.support.chatml import byte_tokenizer, chatml
 from tests.support.ingesting import CASES, cache_of, jsonl, row, take_in
 
@@ -81,9 +81,12 @@ def test_unchanged_data_is_reused_and_anything_that_decides_the_samples_rebuilds
     again = take_in(path, tmp_path / "cache")
     assert (first.reused, again.reused) == (False, True)
     assert {**again.as_json(), "reused": False} == first.as_json()
-    others = [take_in(path, tmp_path / "cache", rules={"min_answer_chars": 2}), take_in(path, tmp_path / "cache", window_tokens=300),
-              take_in(path, tmp_path / "cache", settings={"system_prompt": "Hi."}),
-              take_in(path, tmp_path / "cache", model={"tokenizer_sha256": "other"})]
+    others = [
+        take_in(path, tmp_path / "cache", rules={"min_answer_chars": 2}),
+        take_in(path, tmp_path / "cache", window_tokens=300),
+        take_in(path, tmp_path / "cache", settings={"system_prompt": "Hi."}),
+        take_in(path, tmp_path / "cache", model={"tokenizer_sha256": "other"}),
+    ]
     path.write_text(path.read_text() + json.dumps(row("More?", "More.")) + "\n")
     others.append(take_in(path, tmp_path / "cache"))
     assert not any(report.reused for report in others)
@@ -115,7 +118,10 @@ def test_heldout_conversations_are_a_stable_share_and_none_of_fewer_than_ten(tmp
     assert 8 <= whole.heldout <= 32 and whole.heldout_windows == len(cache_of(whole).samples("heldout")) == whole.heldout
     assert len(cache_of(whole).samples("train")) == 200 - whole.heldout
     assert (few.heldout, ten.heldout, ten.heldout_windows) == (0, 1, 1)
-    texts = {name: {bytes(sample.token_ids.tobytes()) for sample in cache_of(report).samples("heldout")} for name, report in (("whole", whole), ("half", half))}
+    texts = {
+        name: {bytes(sample.token_ids.tobytes()) for sample in cache_of(report).samples("heldout")}
+        for name, report in (("whole", whole), ("half", half))
+    }
     assert texts["half"] <= texts["whole"]
 
 
@@ -125,20 +131,26 @@ def test_zip_and_folder_and_files_give_the_same_samples(tmp_path: Path) -> None:
     jsonl(folder / "a.jsonl", row("Question?", "Answer."))
     with zipfile.ZipFile(tmp_path / "data.zip", "w") as archive:
         archive.write(folder / "a.jsonl", "a.jsonl")
-    samples = [cache_of(take_in(path, tmp_path / f"cache{n}")).samples("train")[0].token_ids.tolist()
-               for n, path in enumerate((folder, folder / "a.jsonl", tmp_path / "data.zip"))]
+    samples = [
+        cache_of(take_in(path, tmp_path / f"cache{n}")).samples("train")[0].token_ids.tolist()
+        for n, path in enumerate((folder, folder / "a.jsonl", tmp_path / "data.zip"))
+    ]
     assert samples[0] == samples[1] == samples[2]
 
 
-@pytest.mark.parametrize(("name", "content", "words"), [
-    ("empty.jsonl", b"", "is empty"),
-    ("blank.jsonl", b"\n  \n", "is empty"),
-    ("no_answer.jsonl", b'{"messages": [{"role": "user", "content": "hi"}]}\n', "no assistant turn"),
-    ("latin.txt", "où êtes-vous allés hier après-midi?".encode("latin-1"), "not valid UTF-8"),
-    ("binary.jsonl", b"\x00\x01\x02\x03", "no text file"),
-    ("cut.json", b'[{"messages": [{"role": "user"', "not valid JSON"),
-    ("chat.txt", b"05.03.24, 21:07 - Ana: hi\n05.03.24, 21:08 - Ben: ho\n", "its speakers: Ana .1., Ben .1."),
-], ids=lambda value: value if isinstance(value, str) and "." in value else "")
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("empty.jsonl", b"", "is empty"),
+        ("blank.jsonl", b"\n  \n", "is empty"),
+        ("no_answer.jsonl", b'{"messages": [{"role": "user", "content": "hi"}]}\n', "no assistant turn"),
+        ("latin.txt", "où êtes-vous allés hier après-midi?".encode("latin-1"), "not valid UTF-8"),
+        ("binary.jsonl", b"\x00\x01\x02\x03", "no text file"),
+        ("cut.json", b'[{"messages": [{"role": "user"', "not valid JSON"),
+        ("chat.txt", b"05.03.24, 21:07 - Ana: hi\n05.03.24, 21:08 - Ben: ho\n", "its speakers: Ana .1., Ben .1."),
+    ],
+    ids=lambda value: value if isinstance(value, str) and "." in value else "",
+)
 def test_data_that_cannot_be_used_ends_in_one_sentence_and_writes_nothing(tmp_path: Path, name: str, content: bytes, words: str) -> None:
     path = tmp_path / name
     path.write_bytes(content)
@@ -150,7 +162,9 @@ def test_data_that_cannot_be_used_ends_in_one_sentence_and_writes_nothing(tmp_pa
 
 def test_half_surrogates_in_texts_and_file_names_are_no_obstacle(tmp_path: Path) -> None:
     path = tmp_path / "b\udcffad.jsonl"
-    path.write_bytes(b'{"messages": [{"role": "user", "content": "\\ud83d"}, {"role": "assistant", "content": "x"}]}\n' + json.dumps(row("Why?", "So.")).encode())
+    path.write_bytes(
+        b'{"messages": [{"role": "user", "content": "\\ud83d"}, {"role": "assistant", "content": "x"}]}\n' + json.dumps(row("Why?", "So.")).encode()
+    )
     report = take_in(path, tmp_path / "cache")
     assert dict(report.dropped) == {"broken_unicode": 1}
     assert cache_of(report).provenance(0)[1] == 2 and take_in(path, tmp_path / "cache").reused
@@ -192,8 +206,14 @@ def test_folder_of_which_nothing_can_be_read_says_why(tmp_path: Path) -> None:
         take_in(folder, tmp_path / "cache")
 
 
-@pytest.mark.parametrize(("option", "words"), [({"format": "jsonn"}, "--format: 'jsonn' is not known; allowed: openai, "),
-                                               ({"encoding": "utf8-ish"}, "--encoding: .* allowed: utf-8, "), ({"date_order": "DYM"}, "--date-order: .* allowed: DMY")])
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ({"format": "jsonn"}, "--format: 'jsonn' is not known; allowed: openai, "),
+        ({"encoding": "utf8-ish"}, "--encoding: .* allowed: utf-8, "),
+        ({"date_order": "DYM"}, "--date-order: .* allowed: DMY"),
+    ],
+)
 def test_unknown_option_values_are_refused_with_the_known_ones(tmp_path: Path, option: dict[str, str], words: str) -> None:
     with pytest.raises(UserError, match=words):
         take_in(jsonl(tmp_path / "a.jsonl", row("Question?", "Answer.")), tmp_path / "cache", read_options=option)
@@ -211,6 +231,7 @@ def test_conversation_that_the_chat_template_refuses_is_dropped_with_its_reason(
     path = jsonl(tmp_path / "a.jsonl", row("Question?", "Answer."), row("Think.", "It is reserved text."))
     format_ = chatml().to_dict()
     from mobilefinetuner.runtime.bundle.chat_format import ChatFormat
+
     chat = ChatFormat.from_dict({**format_, "reserved_texts": ["reserved"]})
     report = ingest([path], _template("customer_service"), byte_tokenizer(), chat, tmp_path / "cache", IngestOptions(max_drop_share=1.0))
     assert dict(report.dropped) == {"chat_template": 1}

@@ -6,10 +6,10 @@ import errno
 from pathlib import Path
 
 import pytest
-
 from mobilefinetuner.runtime.data import TrainingCache
 from mobilefinetuner.runtime.errors import UserError
 from mobilefinetuner.runtime.storage.durable import FileLayer, use_layer
+
 from tests.support.ingesting import cache_of, jsonl, row, take_in
 
 CHANGES = ("create", "write", "fsync", "replace", "fsync_directory", "mkdir")

@@ -14,7 +14,9 @@ BOUND_MB = 150
 
 
 def _peak_above_start_mb(n_mb: int) -> float:
-    done = subprocess.run([sys.executable, str(BENCHMARK), "--mb", str(n_mb), "--rows", "short", "--json"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, str(BENCHMARK), "--mb", str(n_mb), "--rows", "short", "--json"], capture_output=True, text=True, check=True
+    )
     return json.loads(done.stdout)["peak_above_start_mb"]
 
 

@@ -7,12 +7,12 @@ import os
 from pathlib import Path
 
 import numpy as np
-
 from mobilefinetuner.runtime.data.old_caches import CACHES_KEPT, prune_caches
 from mobilefinetuner.runtime.data.options import add_arguments
 from mobilefinetuner.runtime.ingest import run_ingest
 from mobilefinetuner.runtime.session import Session
 from mobilefinetuner.runtime.storage import checkpoint
+
 from tests.support.ingesting import jsonl, row
 
 

@@ -6,8 +6,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-
 from mobilefinetuner.runtime.errors import UserError
+
 from tests.support.ingesting import CASES, jsonl, row, take_in
 
 
@@ -39,13 +39,26 @@ def _page(path: Path) -> _Page:
 
 def test_page_shows_files_reasons_lengths_scripts_and_examples(tmp_path: Path) -> None:
     page = _page_of(tmp_path)
-    for words in ("2 of 4 records were kept", "a.jsonl", "bad json", "duplicate", "Lengths in tokens", "Scripts", "Latin", "Han", "Kept (the first 2)",
-                  "<b>bold</b> & co", "is the same as record 1"):
+    for words in (
+        "2 of 4 records were kept",
+        "a.jsonl",
+        "bad json",
+        "duplicate",
+        "Lengths in tokens",
+        "Scripts",
+        "Latin",
+        "Han",
+        "Kept (the first 2)",
+        "<b>bold</b> & co",
+        "is the same as record 1",
+    ):
         assert words in page.text
 
 
 def _page_of(tmp_path: Path) -> _Page:
-    path = jsonl(tmp_path / "a.jsonl", row("Is it <b>bold</b> & co?", "是的，当然。"), "{broken", row("Is it <b>bold</b> & co?", "是的，当然。"), row("b", "c"))
+    path = jsonl(
+        tmp_path / "a.jsonl", row("Is it <b>bold</b> & co?", "是的，当然。"), "{broken", row("Is it <b>bold</b> & co?", "是的，当然。"), row("b", "c")
+    )
     take_in(path, tmp_path / "cache", report=tmp_path / "report.html")
     return _page(tmp_path / "report.html")
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from mobilefinetuner.runtime.data.options import columns_of
 from mobilefinetuner.runtime.data.scenario import DataRules, Scenario, scenario_document
 from mobilefinetuner.runtime.errors import UserError
+
 from tests.support.chatml import chatml, scenario
 from tests.support.ingesting import CASES
 
@@ -24,21 +24,24 @@ def test_scenario_comes_back_from_its_json() -> None:
     assert Scenario.from_json(json.loads(json.dumps(original.to_json()))) == original
 
 
-@pytest.mark.parametrize(("change", "words"), [
-    ({"windw_tokens": 3}, "unknown key 'windw_tokens', did you mean 'window_tokens'"),
-    ({"window_tokens": "256"}, "window_tokens is a text, int is needed"),
-    ({"window_tokens": True}, "window_tokens is true/false"),
-    ({"window_tokens": 3}, "window_tokens 3 is below 16"),
-    ({"languages": ["xx"]}, "languages 'xx' is not one of"),
-    ({"languages": "en"}, "languages is a text, a list is needed"),
-    ({"overlap_share": 0.9}, "not between 0 and 0.5"),
-    ({"rules": {"duplicates": "fuzzy"}}, "duplicates 'fuzzy' is not one of off, exact, near"),
-    ({"rules": {"redact": ["face"]}}, "redact 'face' is not one of"),
-    ({"rules": {"min_anwser_chars": 1}}, "did you mean 'min_answer_chars'"),
-    ({"rules": {"patterns": [{"name": "x", "regex": "("}]}}, r"scenario.json.rules.patterns\[0\]: regex '\(' does not compile"),
-    ({"rules": {"patterns": [{"name": "x"}]}}, "lacks the key 'regex'"),
-    ({"rules": []}, "rules is a list, an object is needed"),
-])
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"windw_tokens": 3}, "unknown key 'windw_tokens', did you mean 'window_tokens'"),
+        ({"window_tokens": "256"}, "window_tokens is a text, int is needed"),
+        ({"window_tokens": True}, "window_tokens is true/false"),
+        ({"window_tokens": 3}, "window_tokens 3 is below 16"),
+        ({"languages": ["xx"]}, "languages 'xx' is not one of"),
+        ({"languages": "en"}, "languages is a text, a list is needed"),
+        ({"overlap_share": 0.9}, "not between 0 and 0.5"),
+        ({"rules": {"duplicates": "fuzzy"}}, "duplicates 'fuzzy' is not one of off, exact, near"),
+        ({"rules": {"redact": ["face"]}}, "redact 'face' is not one of"),
+        ({"rules": {"min_anwser_chars": 1}}, "did you mean 'min_answer_chars'"),
+        ({"rules": {"patterns": [{"name": "x", "regex": "("}]}}, r"scenario.json.rules.patterns\[0\]: regex '\(' does not compile"),
+        ({"rules": {"patterns": [{"name": "x"}]}}, "lacks the key 'regex'"),
+        ({"rules": []}, "rules is a list, an object is needed"),
+    ],
+)
 def test_wrong_setting_is_refused_by_its_name(change: dict, words: str) -> None:
     with pytest.raises(UserError, match=words):
         Scenario.from_json({**scenario().to_json(), **change})
@@ -74,11 +77,42 @@ def test_settings_of_the_recipe_win_over_the_templates_files() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_words_of_a_shipped_pattern_are_in_whatever_it_matches(name: str) -> None:
     rules = Scenario.from_json(scenario_document(TEMPLATES / name, {"name": name, "window_tokens": 256}, {})).rules
-    examples = ["Click here to win", "subscribe to our channel", "reply to unsubscribe", "limited-time offer", "100% FREE", "make money fast", "use promo code X",
-                "free trial", "act now", "加我微信", "加微信", "加V：abc123", "扫码领取", "点击链接", "关注公众号", "限时秒杀", "免费领取", "日赚300", "兼职刷单", "退订回T", "回复TD退订",
-                "[photo]", "image omitted", "<Media omitted>", "[图片]", "This message was deleted", "Missed voice call", "你撤回了一条消息", "系统消息：x",
-                "---------- Forwarded message ----------", "Fwd: hello", "转发自 小明"]
+    examples = [
+        "Click here to win",
+        "subscribe to our channel",
+        "reply to unsubscribe",
+        "limited-time offer",
+        "100% FREE",
+        "make money fast",
+        "use promo code X",
+        "free trial",
+        "act now",
+        "加我微信",
+        "加微信",
+        "加V：abc123",
+        "扫码领取",
+        "点击链接",
+        "关注公众号",
+        "限时秒杀",
+        "免费领取",
+        "日赚300",
+        "兼职刷单",
+        "退订回T",
+        "回复TD退订",
+        "[photo]",
+        "image omitted",
+        "<Media omitted>",
+        "[图片]",
+        "This message was deleted",
+        "Missed voice call",
+        "你撤回了一条消息",
+        "系统消息：x",
+        "---------- Forwarded message ----------",
+        "Fwd: hello",
+        "转发自 小明",
+    ]
     import re
+
     for pattern in rules.patterns:
         found = [text for text in examples if re.search(pattern.regex, text, re.IGNORECASE)]
         assert pattern.min_matches > 1 or found
@@ -86,8 +120,14 @@ def test_words_of_a_shipped_pattern_are_in_whatever_it_matches(name: str) -> Non
 
 
 def test_shops_sample_and_evaluation_are_the_shop_with_every_fact_in_both() -> None:
-    whole, sample, evaluation = ([json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] for path in (
-        CASES / "customer_service_shop.jsonl", TEMPLATES / "customer_service" / "sample.jsonl", TEMPLATES / "customer_service" / "eval.jsonl"))
+    whole, sample, evaluation = (
+        [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        for path in (
+            CASES / "customer_service_shop.jsonl",
+            TEMPLATES / "customer_service" / "sample.jsonl",
+            TEMPLATES / "customer_service" / "eval.jsonl",
+        )
+    )
     assert (len(sample), len(evaluation)) == (80, 16)
     assert sorted(map(json.dumps, sample + evaluation)) == sorted(map(json.dumps, whole))
     assert {line["fact"] for line in sample} == {line["fact"] for line in evaluation} and len({line["fact"] for line in evaluation}) == 16
@@ -105,8 +145,13 @@ def test_column_without_a_name_is_refused(pair: str) -> None:
         columns_of([pair])
 
 
-@given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(
-    st.sampled_from([*DataRules.__dataclass_fields__, "x"]), inner), max_leaves=10))
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from([*DataRules.__dataclass_fields__, "x"]), inner),
+        max_leaves=10,
+    )
+)
 def test_rules_of_any_json_are_taken_or_refused(value) -> None:
     try:
         Scenario.from_json({**scenario().to_json(), "rules": value})

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-
 from mobilefinetuner.runtime.data.readers.found import ChatLine, Quarantined
 from mobilefinetuner.runtime.data.scenario import DataRules
 from mobilefinetuner.runtime.data.speakers import conversations_of
 from mobilefinetuner.runtime.message import Conversation
+
 from tests.support.ingesting import turns
 
 RULES = DataRules(join_gap_minutes=10, silence_gap_minutes=60)
@@ -20,12 +20,12 @@ def _chat(*lines: tuple[float, str, str], me: tuple[str, ...] = ("me",), chat: s
 
 
 def test_messages_within_the_gap_are_one_turn() -> None:
-    conversation, = _chat((0, "Ann", "a"), (9, "Ann", "b"), (10, "me", "c"), (20, "me", "d"))
+    (conversation,) = _chat((0, "Ann", "a"), (9, "Ann", "b"), (10, "me", "c"), (20, "me", "d"))
     assert turns(conversation) == [("user", "a\nb"), ("assistant", "c\nd")]
 
 
 def test_messages_beyond_the_gap_are_two_turns() -> None:
-    conversation, = _chat((0, "Ann", "a"), (11, "Ann", "b"), (12, "me", "c"))
+    (conversation,) = _chat((0, "Ann", "a"), (11, "Ann", "b"), (12, "me", "c"))
     assert turns(conversation) == [("user", "a"), ("user", "b"), ("assistant", "c")]
 
 
@@ -38,12 +38,12 @@ def test_clock_set_back_is_no_silence() -> None:
 
 
 def test_names_are_compared_without_case_marks_and_width() -> None:
-    conversation, = _chat((0, "Ann", "a"), (1, "\u202aＭe  Too\u202c", "b"), me=("me too",))
+    (conversation,) = _chat((0, "Ann", "a"), (1, "\u202aＭe  Too\u202c", "b"), me=("me too",))
     assert turns(conversation)[-1] == ("assistant", "b")
 
 
 def test_several_others_are_told_apart_by_name() -> None:
-    conversation, = _chat((0, "Ann", "a"), (1, "Cem", "b"), (1, "Cem", "b2"), (2, "me", "c"))
+    (conversation,) = _chat((0, "Ann", "a"), (1, "Cem", "b"), (1, "Cem", "b2"), (2, "me", "c"))
     assert turns(conversation) == [("user", "Ann: a\nCem: b\nb2"), ("assistant", "c")]
 
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from mobilefinetuner.runtime.data.text.sentences import sentence_ends
 from mobilefinetuner.runtime.data.windows import Encoded, Splitter
 from mobilefinetuner.runtime.errors import UserError
 from mobilefinetuner.runtime.message import Conversation, Message
+
 from tests.support.chatml import byte_tokenizer, chatml, scenario
 
 MERGES = (("Ġ", "t"), ("h", "e"), ("Ġt", "he"), (".", "Ġ"), ("a", "b"), ("Ċ", "Ċ"), ("!", "Ġ"))
@@ -42,9 +42,10 @@ def _text(sample: Encoded, learned: bool = False) -> str:
 
 
 def test_short_conversation_is_one_sample_of_the_whole_text() -> None:
-    sample, = _splitter(200).samples(_conversation("Q?", "A.", "R?", "B."))
-    assert _text(sample) == ("<|im_start|>user\nQ?<|im_end|>\n<|im_start|>assistant\nA.<|im_end|>\n"
-                             "<|im_start|>user\nR?<|im_end|>\n<|im_start|>assistant\nB.<|im_end|>\n")
+    (sample,) = _splitter(200).samples(_conversation("Q?", "A.", "R?", "B."))
+    assert _text(sample) == (
+        "<|im_start|>user\nQ?<|im_end|>\n<|im_start|>assistant\nA.<|im_end|>\n<|im_start|>user\nR?<|im_end|>\n<|im_start|>assistant\nB.<|im_end|>\n"
+    )
     assert _text(sample, learned=True) == "A.<|im_end|>B.<|im_end|>"
 
 
@@ -62,7 +63,7 @@ def test_pieces_of_a_dialogue_overlap_by_whole_exchanges_that_are_not_learned_ag
     texts = [text for n in range(30) for text in (f"Q{n}?", f"A{n}.")]
     samples = _splitter(400).samples(_conversation(*texts))
     for before, after in zip(samples, samples[1:]):
-        context = TOKENIZER.decode(after.token_ids[:np.flatnonzero(after.label_mask)[0]])
+        context = TOKENIZER.decode(after.token_ids[: np.flatnonzero(after.label_mask)[0]])
         last = _text(before, learned=True).split("<|im_end|>")[-2]
         assert last in context and last not in _text(after, learned=True)
         assert context.count("assistant") >= 2
@@ -131,7 +132,7 @@ def test_turns_behind_the_last_answer_are_left_out_and_without_an_answer_there_i
 
 def test_answer_marked_as_not_trained_is_context() -> None:
     messages = (Message("user", "Q"), Message("assistant", "wrong", {"train": False}), Message("user", "R"), Message("assistant", "right"))
-    sample, = _splitter(200).samples(Conversation(messages))
+    (sample,) = _splitter(200).samples(Conversation(messages))
     assert "wrong" in _text(sample) and _text(sample, learned=True) == "right<|im_end|>"
 
 
@@ -148,15 +149,21 @@ def test_system_prompt_that_fills_the_window_is_refused() -> None:
 
 def test_templates_without_system_or_tool_turns_get_their_texts_in_the_user_turn() -> None:
     splitter = Splitter(scenario(300), TOKENIZER, chatml(("user", "assistant"), alternating=True))
-    messages = (Message("system", "S"), Message("user", "Q"), Message("tool", "f(1)", {"call": True}), Message("tool", "2"), Message("assistant", "A"))
-    sample, = splitter.samples(Conversation(messages))
+    messages = (
+        Message("system", "S"),
+        Message("user", "Q"),
+        Message("tool", "f(1)", {"call": True}),
+        Message("tool", "2"),
+        Message("assistant", "A"),
+    )
+    (sample,) = splitter.samples(Conversation(messages))
     assert _text(sample).startswith("<|im_start|>user\nS\n\nQ\n[tool call] f(1)\n[tool result] 2<|im_end|>\n<|im_start|>assistant\nA<|im_end|>")
 
 
 def test_templates_that_want_alternating_turns_get_them() -> None:
     splitter = Splitter(scenario(300), TOKENIZER, chatml(("user", "assistant"), alternating=True))
     messages = (Message("assistant", "Anybody?"), Message("user", "a"), Message("user", "b"), Message("assistant", "c"), Message("assistant", "d"))
-    sample, = splitter.samples(Conversation(messages))
+    (sample,) = splitter.samples(Conversation(messages))
     assert _text(sample) == "<|im_start|>user\na\nb<|im_end|>\n<|im_start|>assistant\nc\nd<|im_end|>\n"
 
 
@@ -171,7 +178,7 @@ def _check(splitter: Splitter, conversation: Conversation, window_tokens: int) -
     learned: list[int] = []
     for number, message in enumerate(messages):
         if message.role == "assistant":
-            whole = CHAT.encode(TOKENIZER, messages[:number + 1], label_turns=[number])
+            whole = CHAT.encode(TOKENIZER, messages[: number + 1], label_turns=[number])
             learned += whole.token_ids[whole.label_mask == 1].tolist()
     assert _learned(samples) == learned
 
@@ -198,4 +205,4 @@ def test_every_token_of_a_dialogue_that_was_not_trimmed_is_read(texts: list[str]
     samples = splitter.samples(_conversation(*texts))
     if splitter.prompts_trimmed == 0 and samples:
         read = "".join(_text(sample) for sample in samples)
-        assert all(text in read or len(TOKENIZER.encode(text)) > window // 3 for text in texts[:len(texts) // 2 * 2])
+        assert all(text in read or len(TOKENIZER.encode(text)) > window // 3 for text in texts[: len(texts) // 2 * 2])

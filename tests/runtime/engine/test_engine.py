@@ -6,12 +6,12 @@ import dataclasses
 
 import numpy as np
 import pytest
-
 from mobilefinetuner.runtime.bundle.plan import KernelCall
 from mobilefinetuner.runtime.engine.engine import Engine, rope_tables
 from mobilefinetuner.runtime.errors import MftError, UserError
 from mobilefinetuner.runtime.gguf.file import GgufFile
 from mobilefinetuner.runtime.train.step import TrainStep
+
 from tests.support.engine_trial import EngineTrial, load_plan
 from tests.support.tiny_bundle import TinySizes, write_tiny_model
 
@@ -29,9 +29,8 @@ def test_weights_of_types_without_kernels_are_refused_and_the_library_stays_free
 
 def test_weights_that_can_be_run_but_not_trained_are_refused_by_the_training_step(tiny_bundle_path, tmp_path):
     lifted = write_tiny_model(tmp_path / "lifted.gguf", TinySizes(projections="Q8_0"))
-    with opened(tiny_bundle_path, lifted) as engine:
-        with pytest.raises(UserError, match="can run but not train"):
-            TrainStep(engine, "1x32")
+    with opened(tiny_bundle_path, lifted) as engine, pytest.raises(UserError, match="can run but not train"):
+        TrainStep(engine, "1x32")
 
 
 def test_weights_that_are_not_aligned_are_refused_and_the_library_stays_free(tiny_bundle_path, tmp_path):
@@ -58,15 +57,13 @@ def test_a_second_engine_in_the_process_is_refused_until_the_first_is_closed(tin
 def test_a_plan_of_another_library_is_refused_by_the_kernel_it_wants(tiny_bundle_path):
     plan = load_plan(tiny_bundle_path)
     entries = tuple(dataclasses.replace(e, calls=(KernelCall("foreign_7", e.calls[0].arguments),)) if e.name == "embed" else e for e in plan.entries)
-    with opened(tiny_bundle_path, plan=dataclasses.replace(plan, entries=entries)) as engine:
-        with pytest.raises(MftError, match="foreign_7"):
-            engine.program(engine.plan.entry("embed", "1x32"), {"ids": 0, "y": 0}, 0)
+    with opened(tiny_bundle_path, plan=dataclasses.replace(plan, entries=entries)) as engine, pytest.raises(MftError, match="foreign_7"):
+        engine.program(engine.plan.entry("embed", "1x32"), {"ids": 0, "y": 0}, 0)
 
 
 def test_an_operand_without_an_address_is_named(tiny_bundle_path):
-    with opened(tiny_bundle_path) as engine:
-        with pytest.raises(KeyError, match="ids"):
-            engine.program(engine.plan.entry("embed", "1x32"), {"y": 0}, 0)
+    with opened(tiny_bundle_path) as engine, pytest.raises(KeyError, match="ids"):
+        engine.program(engine.plan.entry("embed", "1x32"), {"y": 0}, 0)
 
 
 def test_rope_tables_are_cosine_and_sine_of_position_times_frequency():

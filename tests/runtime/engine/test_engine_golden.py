@@ -20,7 +20,11 @@ TOLERANCE, COURSE_TOLERANCE = 1e-4, 1e-3
 def golden(real) -> dict[str, np.ndarray]:
     """Loss, course, and the fingerprint of every gradient by name."""
     with np.load(CASES / f"{real.plan.adapter.kind}.npz") as file:
-        return {"loss": file["loss"], "course": file["course"], **dict(zip(file["names"].tolist(), file["fingerprints"].astype(np.float64), strict=True))}
+        return {
+            "loss": file["loss"],
+            "course": file["course"],
+            **dict(zip(file["names"].tolist(), file["fingerprints"].astype(np.float64), strict=True)),
+        }
 
 
 @pytest.fixture(scope="module")

@@ -20,8 +20,7 @@ def oracle():
     """torch_model and engine_golden, or a skipped test where PyTorch is not installed."""
     for package in ("torch", "transformers", "peft"):
         pytest.importorskip(package)
-    from tests.oracles import engine_golden
-    from tests.oracles import torch_model
+    from tests.oracles import engine_golden, torch_model
 
     return torch_model, engine_golden
 

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from mobilefinetuner.runtime.engine.memory import phase_table
 
 THREADS = 2

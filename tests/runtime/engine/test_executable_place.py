@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from mobilefinetuner.runtime.engine import executable_place
 from mobilefinetuner.runtime.engine.executable_place import executable_path, may_execute
 from mobilefinetuner.runtime.errors import UserError

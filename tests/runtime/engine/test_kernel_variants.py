@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from mobilefinetuner.compiler.bundle.writer import write_bundle
 from mobilefinetuner.compiler.recipe.errors import RecipeError
 from mobilefinetuner.compiler.recipe.load import load_recipe
@@ -18,6 +17,7 @@ from mobilefinetuner.runtime.engine.engine import Engine
 from mobilefinetuner.runtime.errors import UserError
 from mobilefinetuner.runtime.gguf.file import GgufFile
 from mobilefinetuner.runtime.train.step import TrainStep
+
 from tests.support.tiny_bundle import compile_tiny_bundle, write_tiny_model
 
 FIELDS = {"base_conversions": [], "recipe": {}, "required_cpu_features": [], "tools": {}}
@@ -29,7 +29,8 @@ def bundle_with(tmp_path: Path, variants: list) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("features", "taken"), [({"one", "two", "three"}, "kernels-a.so"), ({"one", "three"}, "kernels-b.so"), ({"two"}, "kernels.so"), (set(), "kernels.so")]
+    ("features", "taken"),
+    [({"one", "two", "three"}, "kernels-a.so"), ({"one", "three"}, "kernels-b.so"), ({"two"}, "kernels.so"), (set(), "kernels.so")],
 )
 def test_the_first_library_whose_features_are_all_there_is_taken(tmp_path, features, taken):
     variants = [{"file": "kernels-a.so", "required_cpu_features": ["one", "two"]}, {"file": "kernels-b.so", "required_cpu_features": ["one"]}]
@@ -38,7 +39,14 @@ def test_the_first_library_whose_features_are_all_there_is_taken(tmp_path, featu
 
 
 @pytest.mark.parametrize(
-    "variants", [{}, [7], [{"file": "../x", "required_cpu_features": []}], [{"file": "kernels-a.so"}], [{"file": "kernels-a.so", "required_cpu_features": "all"}]]
+    "variants",
+    [
+        {},
+        [7],
+        [{"file": "../x", "required_cpu_features": []}],
+        [{"file": "kernels-a.so"}],
+        [{"file": "kernels-a.so", "required_cpu_features": "all"}],
+    ],
 )
 def test_a_manifest_with_a_malformed_variant_is_refused(tmp_path, variants):
     with pytest.raises(UserError, match="no compiler writes"):

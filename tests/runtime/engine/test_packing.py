@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-
 from mobilefinetuner.runtime.engine.packing import NO_TARGET, label_count, pack, rows_first_fit
 
 WIDTH = 16

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-
 from mobilefinetuner.runtime.gguf import blocks
 from mobilefinetuner.runtime.gguf.types import TENSOR_TYPES
 
@@ -23,7 +23,7 @@ def random_blocks(type_name: str, rows: int = 5, k: int = 96) -> np.ndarray:
     raw = rng.integers(0, 256, (rows, k // kind.block_elements, kind.block_bytes), dtype=np.uint8)
     if type_name.startswith("Q"):
         n_halves = 2 if type_name.endswith("_1") else 1
-        raw[..., :2 * n_halves] = rng.normal(size=(*raw.shape[:2], n_halves)).astype(np.float16).view(np.uint8)
+        raw[..., : 2 * n_halves] = rng.normal(size=(*raw.shape[:2], n_halves)).astype(np.float16).view(np.uint8)
         return raw.reshape(rows, -1)
     values = rng.normal(size=(rows, k)).astype(np.float32)
     return np.ascontiguousarray(gguf.quantize(values, reference(type_name))).view(np.uint8).reshape(rows, -1)
@@ -38,8 +38,10 @@ def test_dequantizing_gives_the_references_bits(type_name):
 
 
 @settings(max_examples=80, deadline=None)
-@given(type_name=st.sampled_from(blocks.QUANTIZABLE_TYPES),
-       values=hnp.arrays(np.float32, (3, 64), elements=st.integers(-999_000, 999_000).map(lambda n: np.float32(n / 1000))))
+@given(
+    type_name=st.sampled_from(blocks.QUANTIZABLE_TYPES),
+    values=hnp.arrays(np.float32, (3, 64), elements=st.integers(-999_000, 999_000).map(lambda n: np.float32(n / 1000))),
+)
 def test_quantizing_gives_the_references_bytes(type_name, values):
     theirs = np.ascontiguousarray(gguf.quantize(values, reference(type_name))).view(np.uint8).reshape(3, -1)
     np.testing.assert_array_equal(blocks.quantize(values, type_name), theirs)

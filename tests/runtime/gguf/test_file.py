@@ -6,9 +6,9 @@ import struct
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-
 from mobilefinetuner.runtime.errors import UserError
 from mobilefinetuner.runtime.gguf.file import GgufFile, TensorSource, gguf_size_bytes, write_gguf
 from mobilefinetuner.runtime.gguf.types import TENSOR_TYPES, VALUE_TYPES, Field
@@ -17,11 +17,22 @@ gguf = pytest.importorskip("gguf")
 
 ALL_KINDS = {
     "general.architecture": Field("str", "llama"),
-    "a.u8": Field("u8", 255), "a.i8": Field("i8", -128), "a.u16": Field("u16", 65535), "a.i16": Field("i16", -5),
-    "a.u32": Field("u32", 2**32 - 1), "a.i32": Field("i32", -(2**31)), "a.u64": Field("u64", 2**64 - 1),
-    "a.i64": Field("i64", -(2**63)), "a.f32": Field("f32", 0.5), "a.f64": Field("f64", 1e-300), "a.bool": Field("bool", True),
-    "a.tokens": Field("str", ("a", "Ġthe", "你好", "😀", "")), "a.scores": Field("f32", (0.25, -1.0)),
-    "a.kinds": Field("i32", (1, 2, -3)), "a.flags": Field("bool", (True, False)), "a.small": Field("u8", (1, 2)),
+    "a.u8": Field("u8", 255),
+    "a.i8": Field("i8", -128),
+    "a.u16": Field("u16", 65535),
+    "a.i16": Field("i16", -5),
+    "a.u32": Field("u32", 2**32 - 1),
+    "a.i32": Field("i32", -(2**31)),
+    "a.u64": Field("u64", 2**64 - 1),
+    "a.i64": Field("i64", -(2**63)),
+    "a.f32": Field("f32", 0.5),
+    "a.f64": Field("f64", 1e-300),
+    "a.bool": Field("bool", True),
+    "a.tokens": Field("str", ("a", "Ġthe", "你好", "😀", "")),
+    "a.scores": Field("f32", (0.25, -1.0)),
+    "a.kinds": Field("i32", (1, 2, -3)),
+    "a.flags": Field("bool", (True, False)),
+    "a.small": Field("u8", (1, 2)),
     "a.none": Field("str", ()),
 }
 
@@ -80,8 +91,9 @@ def test_block_sizes_and_type_codes_are_those_of_the_reference():
         reference = gguf.GGMLQuantizationType[kind.name]
         assert (kind.code, kind.block_elements, kind.block_bytes) == (int(reference), *gguf.GGML_QUANT_SIZES[reference])
     for kind in VALUE_TYPES.values():
-        long_name = {"str": "STRING", "bool": "BOOL"}.get(kind.name) or kind.name.upper().replace("U", "UINT").replace(
-            "F", "FLOAT").replace("I", "INT").replace("UINTNT", "UINT")
+        long_name = {"str": "STRING", "bool": "BOOL"}.get(kind.name) or kind.name.upper().replace("U", "UINT").replace("F", "FLOAT").replace(
+            "I", "INT"
+        ).replace("UINTNT", "UINT")
         assert kind.code == int(gguf.GGUFValueType[long_name])
 
 
@@ -115,32 +127,34 @@ def header(version=3, n_tensors=0, n_fields=0) -> bytes:
 
 
 def tensor_entry(name=b"w", shape=(32,), code=0, offset=0) -> bytes:
-    return (struct.pack("<Q", len(name)) + name + struct.pack(f"<I{len(shape)}Q", len(shape), *shape)
-            + struct.pack("<IQ", code, offset))
+    return struct.pack("<Q", len(name)) + name + struct.pack(f"<I{len(shape)}Q", len(shape), *shape) + struct.pack("<IQ", code, offset)
 
 
-@pytest.mark.parametrize(("raw", "reason"), [
-    pytest.param(b"", "is empty", id="empty"),
-    pytest.param(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "Git LFS pointer", id="lfs pointer"),
-    pytest.param(b"PK\x03\x04" * 9, "not a GGUF file", id="zip"),
-    pytest.param(b"GGUF\x03", "cut short", id="five bytes"),
-    pytest.param(header(version=1), "is GGUF version 1", id="old version"),
-    pytest.param(b"GGUF" + struct.pack(">IQQ", 3, 0, 0), "big-endian", id="big endian"),
-    pytest.param(header(n_tensors=2**60), "more than its 24 bytes can hold", id="absurd tensor count"),
-    pytest.param(header(n_fields=2**63), "more than its 24 bytes can hold", id="absurd field count"),
-    pytest.param(header(n_fields=1) + struct.pack("<Q", 2**62) + bytes(99), "cut short", id="absurd string length"),
-    pytest.param(header(n_fields=1) + struct.pack("<QcI", 1, b"k", 77) + bytes(99), "is of type 77", id="unknown value type"),
-    pytest.param(header(n_fields=1) + struct.pack("<QcIIQ", 1, b"k", 9, 9, 1) + bytes(99), "array of arrays", id="array of arrays"),
-    pytest.param(header(n_tensors=1) + tensor_entry(code=4) + bytes(256), "unknown type 4", id="unknown tensor type"),
-    pytest.param(header(n_tensors=1) + tensor_entry(offset=8) + bytes(256), "is at offset 8", id="unaligned offset"),
-    pytest.param(header(n_tensors=1) + tensor_entry(offset=2**40) + bytes(256), "cut short", id="offset past the end"),
-    pytest.param(header(n_tensors=1) + tensor_entry(shape=(2**40, 2**40)) + bytes(256), "cut short", id="absurd shape"),
-    pytest.param(header(n_tensors=1) + tensor_entry(shape=(33,), code=3) + bytes(256), "not a whole number", id="half a block"),
-    pytest.param(header(n_tensors=1) + tensor_entry(shape=(1,) * 5) + bytes(256), "has 5 dimensions", id="five dimensions"),
-    pytest.param(header(n_tensors=2) + tensor_entry() + tensor_entry() + bytes(512), "'w' twice", id="twin tensors"),
-    pytest.param(header(n_tensors=2) + tensor_entry() + tensor_entry(b"v") + bytes(512), "overlap", id="overlap"),
-    pytest.param(header(n_tensors=1) + tensor_entry(b"\xff\n") + bytes(256), "is not UTF-8", id="name is not text"),
-])
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        pytest.param(b"", "is empty", id="empty"),
+        pytest.param(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "Git LFS pointer", id="lfs pointer"),
+        pytest.param(b"PK\x03\x04" * 9, "not a GGUF file", id="zip"),
+        pytest.param(b"GGUF\x03", "cut short", id="five bytes"),
+        pytest.param(header(version=1), "is GGUF version 1", id="old version"),
+        pytest.param(b"GGUF" + struct.pack(">IQQ", 3, 0, 0), "big-endian", id="big endian"),
+        pytest.param(header(n_tensors=2**60), "more than its 24 bytes can hold", id="absurd tensor count"),
+        pytest.param(header(n_fields=2**63), "more than its 24 bytes can hold", id="absurd field count"),
+        pytest.param(header(n_fields=1) + struct.pack("<Q", 2**62) + bytes(99), "cut short", id="absurd string length"),
+        pytest.param(header(n_fields=1) + struct.pack("<QcI", 1, b"k", 77) + bytes(99), "is of type 77", id="unknown value type"),
+        pytest.param(header(n_fields=1) + struct.pack("<QcIIQ", 1, b"k", 9, 9, 1) + bytes(99), "array of arrays", id="array of arrays"),
+        pytest.param(header(n_tensors=1) + tensor_entry(code=4) + bytes(256), "unknown type 4", id="unknown tensor type"),
+        pytest.param(header(n_tensors=1) + tensor_entry(offset=8) + bytes(256), "is at offset 8", id="unaligned offset"),
+        pytest.param(header(n_tensors=1) + tensor_entry(offset=2**40) + bytes(256), "cut short", id="offset past the end"),
+        pytest.param(header(n_tensors=1) + tensor_entry(shape=(2**40, 2**40)) + bytes(256), "cut short", id="absurd shape"),
+        pytest.param(header(n_tensors=1) + tensor_entry(shape=(33,), code=3) + bytes(256), "not a whole number", id="half a block"),
+        pytest.param(header(n_tensors=1) + tensor_entry(shape=(1,) * 5) + bytes(256), "has 5 dimensions", id="five dimensions"),
+        pytest.param(header(n_tensors=2) + tensor_entry() + tensor_entry() + bytes(512), "'w' twice", id="twin tensors"),
+        pytest.param(header(n_tensors=2) + tensor_entry() + tensor_entry(b"v") + bytes(512), "overlap", id="overlap"),
+        pytest.param(header(n_tensors=1) + tensor_entry(b"\xff\n") + bytes(256), "is not UTF-8", id="name is not text"),
+    ],
+)
 def test_a_bad_file_is_refused_in_one_line_with_its_reason(tmp_path, raw, reason):
     (tmp_path / "bad.gguf").write_bytes(raw)
     with pytest.raises(UserError, match=reason) as caught:
@@ -192,21 +206,31 @@ def test_flipped_bits_never_crash_the_reader(tmp_path_factory, data):
 
 
 value_strategies = {
-    "str": st.text(max_size=9), "bool": st.booleans(),
-    "f32": st.floats(width=32, allow_nan=False), "f64": st.floats(allow_nan=False),
-    **{f"{sign}{bits}": st.integers(-(2 ** (bits - 1)) if sign == "i" else 0, 2 ** (bits - (sign == "i")) - 1)
-       for sign in "iu" for bits in (8, 16, 32, 64)},
+    "str": st.text(max_size=9),
+    "bool": st.booleans(),
+    "f32": st.floats(width=32, allow_nan=False),
+    "f64": st.floats(allow_nan=False),
+    **{
+        f"{sign}{bits}": st.integers(-(2 ** (bits - 1)) if sign == "i" else 0, 2 ** (bits - (sign == "i")) - 1)
+        for sign in "iu"
+        for bits in (8, 16, 32, 64)
+    },
 }
 typed_fields = st.sampled_from(sorted(value_strategies)).flatmap(
-    lambda name: st.one_of(value_strategies[name], st.lists(value_strategies[name], max_size=5)).map(lambda value: Field(name, value)))
+    lambda name: st.one_of(value_strategies[name], st.lists(value_strategies[name], max_size=5)).map(lambda value: Field(name, value))
+)
 
 
 @settings(max_examples=150, deadline=None)
-@given(fields=st.dictionaries(st.text(st.characters(codec="utf-8"), min_size=1, max_size=12).filter(lambda key: key != "general.alignment"),
-                              typed_fields, max_size=6),
-       arrays=st.dictionaries(st.text(st.characters(codec="utf-8"), min_size=1, max_size=8),
-                              hnp.arrays(np.float32, hnp.array_shapes(max_dims=4, max_side=5)), max_size=4),
-       alignment=st.sampled_from([8, 32, 64, 4096]))
+@given(
+    fields=st.dictionaries(
+        st.text(st.characters(codec="utf-8"), min_size=1, max_size=12).filter(lambda key: key != "general.alignment"), typed_fields, max_size=6
+    ),
+    arrays=st.dictionaries(
+        st.text(st.characters(codec="utf-8"), min_size=1, max_size=8), hnp.arrays(np.float32, hnp.array_shapes(max_dims=4, max_side=5)), max_size=4
+    ),
+    alignment=st.sampled_from([8, 32, 64, 4096]),
+)
 def test_any_fields_and_tensors_come_back_as_they_went_in(tmp_path_factory, fields, arrays, alignment):
     path = tmp_path_factory.getbasetemp() / "any.gguf"
     write_gguf(path, fields, sources_of(arrays), alignment)

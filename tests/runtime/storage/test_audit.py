@@ -6,8 +6,8 @@ import json
 import shutil
 
 import pytest
-from hypothesis import given, settings, strategies as st
-
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from mobilefinetuner.runtime.storage.audit import AuditLog
 
 
@@ -32,18 +32,26 @@ def edited(lines: list[bytes], what: str) -> list[bytes]:
         return [lines[0], lines[1].replace(b'"loss":0.5', b'"loss":0.4'), *lines[2:]]
     if what == "line resealed":
         from hashlib import sha256
+
         from mobilefinetuner.runtime.storage.durable import canonical_json
+
         body = json.loads(lines[1])
         body.pop("sha256")
         body["facts"]["loss"] = 0.1
         return [lines[0], canonical_json({**body, "sha256": sha256(canonical_json(body)).hexdigest()}) + b"\n", *lines[2:]]
-    return {"line removed": lines[:1] + lines[2:], "first removed": lines[1:], "line twice": lines[:2] + lines[1:],
-            "order changed": [lines[1], lines[0], *lines[2:]], "last line changed": [*lines[:-1], lines[-1].replace(b"0.5", b"0.6")],
-            "noise between": [lines[0], b"\xff\x00\n", *lines[1:]]}[what]
+    return {
+        "line removed": lines[:1] + lines[2:],
+        "first removed": lines[1:],
+        "line twice": lines[:2] + lines[1:],
+        "order changed": [lines[1], lines[0], *lines[2:]],
+        "last line changed": [*lines[:-1], lines[-1].replace(b"0.5", b"0.6")],
+        "noise between": [lines[0], b"\xff\x00\n", *lines[1:]],
+    }[what]
 
 
-@pytest.mark.parametrize("what", ["value changed", "line resealed", "line removed", "first removed", "line twice",
-                                  "order changed", "last line changed", "noise between"])
+@pytest.mark.parametrize(
+    "what", ["value changed", "line resealed", "line removed", "first removed", "line twice", "order changed", "last line changed", "noise between"]
+)
 def test_a_changed_past_is_noticed_and_does_not_stop_the_log(tmp_path, what):
     path = tmp_path / "audit.jsonl"
     log = filled(path)
@@ -93,7 +101,9 @@ def test_a_reader_of_the_old_file_keeps_it_while_the_log_is_repaired(tmp_path):
         assert reader.read() == before
 
 
-@pytest.mark.parametrize("facts", [{"text": "hello"}, {"sample": {"content": "x"}}, {"reason": "y" * 301}, {"turns": [{"raw": "z"}]}, {"list": ["q" * 400]}])
+@pytest.mark.parametrize(
+    "facts", [{"text": "hello"}, {"sample": {"content": "x"}}, {"reason": "y" * 301}, {"turns": [{"raw": "z"}]}, {"list": ["q" * 400]}]
+)
 def test_trained_text_is_kept_out(tmp_path, facts):
     log = AuditLog(tmp_path / "audit.jsonl")
     with pytest.raises(ValueError, match="audit fact"):

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
-
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from mobilefinetuner.runtime.errors import UserError
 from mobilefinetuner.runtime.storage import checkpoint
 
 
 def state(step: int) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(step)
-    return {"adapter": rng.normal(size=(7, 3)).astype(np.float32), "m": rng.normal(size=21).astype(np.float32),
-            "order": rng.permutation(9), "none": np.empty((0, 2), np.float32)}
+    return {
+        "adapter": rng.normal(size=(7, 3)).astype(np.float32),
+        "m": rng.normal(size=21).astype(np.float32),
+        "order": rng.permutation(9),
+        "none": np.empty((0, 2), np.float32),
+    }
 
 
 def test_arrays_and_facts_come_back_bit_for_bit_also_a_generators_state(tmp_path):
@@ -49,7 +53,7 @@ def test_any_cut_or_flipped_bit_in_the_newest_falls_back_to_the_one_before(tmp_p
     newest = checkpoint.save(directory, state(2), {"step": 2})
     raw = bytearray(newest.read_bytes())
     if data.draw(st.booleans()):
-        raw = raw[:data.draw(st.integers(0, len(raw) - 1))]
+        raw = raw[: data.draw(st.integers(0, len(raw) - 1))]
     else:
         position = data.draw(st.integers(0, len(raw) * 8 - 1))
         raw[position // 8] ^= 1 << position % 8

@@ -10,7 +10,6 @@ import subprocess
 import sys
 
 import pytest
-
 from mobilefinetuner.runtime.errors import UserError
 from mobilefinetuner.runtime.storage.durable import FileLayer, use_layer, write_sealed_json
 from mobilefinetuner.runtime.storage.workspace import Owner, Workspace, _boot_id, _started_ticks
@@ -79,22 +78,19 @@ def test_the_lock_of_a_killed_owner_is_not_in_the_way(tmp_path, holder):
 
 def test_the_lock_is_free_again_after_the_block_even_when_it_raised(tmp_path):
     workspace = Workspace(tmp_path / "ws")
-    with pytest.raises(KeyError):
-        with workspace.locked("tune"):
-            raise KeyError
-    with workspace.locked("tune"):
-        with pytest.raises(UserError, match="holds the workspace already"):
-            with Workspace(tmp_path / "ws").locked("tune"):
-                pass
+    with pytest.raises(KeyError), workspace.locked("tune"):
+        raise KeyError
+    with workspace.locked("tune"), pytest.raises(UserError, match="holds the workspace already"), Workspace(tmp_path / "ws").locked("tune"):
+        pass
 
 
 def test_where_the_file_system_has_no_locks_the_recorded_owner_decides(tmp_path, holder, monkeypatch):
     def no_locks(descriptor, operation):
         raise OSError(errno.ENOLCK, "no locks")
+
     monkeypatch.setattr("fcntl.flock", no_locks)
-    with pytest.raises(UserError, match=f"process {holder.pid}"):
-        with Workspace(tmp_path / "ws").locked("rollback"):
-            pass
+    with pytest.raises(UserError, match=f"process {holder.pid}"), Workspace(tmp_path / "ws").locked("rollback"):
+        pass
     holder.kill()
     holder.wait()
     with Workspace(tmp_path / "ws").locked("rollback"):
@@ -127,9 +123,9 @@ def test_a_workspace_that_cannot_be_written_is_the_users_to_put_right(tmp_path, 
     class Refusing(FileLayer):
         def refuse(self, *_):
             raise OSError(number, os.strerror(number))
+
         create = mkdir = open_to_lock = refuse
 
-    with use_layer(Refusing()), pytest.raises(UserError, match=reason):
-        with Workspace(tmp_path / "ws").locked("tune"):
-            pass
+    with use_layer(Refusing()), pytest.raises(UserError, match=reason), Workspace(tmp_path / "ws").locked("tune"):
+        pass
     assert not (tmp_path / "ws").exists()

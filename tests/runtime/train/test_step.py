@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from mobilefinetuner.runtime.engine.packing import PackedBatch, pack
 from mobilefinetuner.runtime.errors import MftError
 from mobilefinetuner.runtime.train.step import AdamW, TrainStep
+
 from tests.oracles.engine_case import Sample, adapter_pairs
 from tests.support.engine_trial import OPTIMIZER, EngineTrial
 

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from mobilefinetuner.runtime.bundle.chat_format import ChatFormat
 from mobilefinetuner.runtime.bundle.tokenizer import Tokenizer
 from mobilefinetuner.runtime.engine.forward import ForwardSet

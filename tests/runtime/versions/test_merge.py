@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from mobilefinetuner.runtime.adapter.tensors import AdapterTensors
 from mobilefinetuner.runtime.errors import UserError
 from mobilefinetuner.runtime.gguf.file import GgufFile, TensorSource, write_gguf
@@ -12,14 +11,27 @@ from mobilefinetuner.runtime.gguf.types import Field
 from mobilefinetuner.runtime.storage.durable import FileLayer, sha256_of_file, use_layer
 from mobilefinetuner.runtime.versions.merge import merge_version
 from mobilefinetuner.runtime.versions.version_block import (
-    RESERVED_KEY, VersionBlock, payload_is_intact, read_version_block, reserved_field,
+    RESERVED_KEY,
+    VersionBlock,
+    payload_is_intact,
+    read_version_block,
+    reserved_field,
 )
 
 gguf = pytest.importorskip("gguf")
 
 N, K, RANK = 48, 128, 4
-BLOCK = VersionBlock(id="v0001", parent="base", base_id="smollm2_135m-customer_service", base_sha256="a" * 64, data_fingerprint="b" * 64,
-                     steps=96, recipe_sha256="c" * 64, created_utc="2026-01-31T12:00:00Z", tool="mobilefinetuner 0.1.0")
+BLOCK = VersionBlock(
+    id="v0001",
+    parent="base",
+    base_id="smollm2_135m-customer_service",
+    base_sha256="a" * 64,
+    data_fingerprint="b" * 64,
+    steps=96,
+    recipe_sha256="c" * 64,
+    created_utc="2026-01-31T12:00:00Z",
+    tool="mobilefinetuner 0.1.0",
+)
 
 
 def dequantized(model: GgufFile, name: str) -> np.ndarray:
@@ -31,8 +43,14 @@ def dequantized(model: GgufFile, name: str) -> np.ndarray:
 def make_base(path, reserve: bool = True) -> GgufFile:
     """A small model with every type that a merge meets; the Q5_1 blocks are the reference's."""
     rng = np.random.default_rng(1)
-    types = {"token_embd.weight": "Q8_0", "blk.0.attn_q.weight": "Q4_1", "blk.0.ffn_down.weight": "Q5_1", "blk.0.attn_v.weight": "Q4_0",
-             "blk.0.attn_k.weight": "F16", "output.weight": "Q6_K"}
+    types = {
+        "token_embd.weight": "Q8_0",
+        "blk.0.attn_q.weight": "Q4_1",
+        "blk.0.ffn_down.weight": "Q5_1",
+        "blk.0.attn_v.weight": "Q4_0",
+        "blk.0.attn_k.weight": "F16",
+        "output.weight": "Q6_K",
+    }
     sources = []
     for name, type_name in types.items():
         k = 256 if type_name == "Q6_K" else K
@@ -43,8 +61,7 @@ def make_base(path, reserve: bool = True) -> GgufFile:
         sources.append(TensorSource(name, (N, k), type_name, lambda raw=raw: raw))
     norm = rng.normal(size=K).astype(np.float32)
     sources.append(TensorSource("output_norm.weight", (K,), "F32", lambda: norm))
-    fields = {"general.architecture": Field("str", "llama"), "general.file_type": Field("u32", 3),
-              "tokenizer.ggml.tokens": Field("str", ("a", "b"))}
+    fields = {"general.architecture": Field("str", "llama"), "general.file_type": Field("u32", 3), "tokenizer.ggml.tokens": Field("str", ("a", "b"))}
     if reserve:
         fields[RESERVED_KEY] = reserved_field()
     write_gguf(path, fields, sources)
@@ -54,8 +71,11 @@ def make_base(path, reserve: bool = True) -> GgufFile:
 def make_adapter(kind: str, names, scale: float = 0.5, size: float = 0.05, seed: int = 2) -> AdapterTensors:
     rng = np.random.default_rng(seed)
     columns = K // 32 if kind == "grouped" else K
-    return AdapterTensors(kind, scale, {name: ((size * rng.normal(size=(RANK, columns))).astype(np.float32),
-                                               rng.normal(size=(N, RANK)).astype(np.float32)) for name in names})
+    return AdapterTensors(
+        kind,
+        scale,
+        {name: ((size * rng.normal(size=(RANK, columns))).astype(np.float32), rng.normal(size=(N, RANK)).astype(np.float32)) for name in names},
+    )
 
 
 FOLDED = ("blk.0.attn_q.weight", "blk.0.ffn_down.weight")
@@ -82,7 +102,8 @@ def test_folding_changes_nothing_but_minima_and_keeps_the_files_size(tmp_path):
     merged = GgufFile.open(tmp_path / "v.gguf")
     assert report.size_bytes == report.base_bytes == (tmp_path / "v.gguf").stat().st_size == (tmp_path / "base.gguf").stat().st_size
     assert {name: (info.offset, info.type_name) for name, info in merged.tensors.items()} == {
-        name: (info.offset, info.type_name) for name, info in base.tensors.items()}
+        name: (info.offset, info.type_name) for name, info in base.tensors.items()
+    }
     for name, info in base.tensors.items():
         before, after = np.array(base.data(name)), np.array(merged.data(name))
         if name in FOLDED:
@@ -126,10 +147,17 @@ def test_the_reference_reads_the_version_block_as_ordinary_metadata(tmp_path):
     report = merge_version(base, adapter, BLOCK, tmp_path / "v.gguf")
     seen = gguf.GGUFReader(tmp_path / "v.gguf")
     values = {key.removeprefix("mft.version."): field.contents() for key, field in seen.fields.items() if key.startswith("mft.version.")}
-    assert values == {**{name: getattr(BLOCK, name) for name in ("id", "parent", "base_id", "base_sha256", "data_fingerprint", "steps",
-                                                                 "recipe_sha256", "created_utc", "tool")},
-                      "adapter_kind": "grouped", "adapter_scale": 0.5, "policy": "fold",
-                      "adapter_digest": adapter.digest(), "payload_sha256": sha256_of_file(tmp_path / "v.gguf", base.data_offset)}
+    assert values == {
+        **{
+            name: getattr(BLOCK, name)
+            for name in ("id", "parent", "base_id", "base_sha256", "data_fingerprint", "steps", "recipe_sha256", "created_utc", "tool")
+        },
+        "adapter_kind": "grouped",
+        "adapter_scale": 0.5,
+        "policy": "fold",
+        "adapter_digest": adapter.digest(),
+        "payload_sha256": sha256_of_file(tmp_path / "v.gguf", base.data_offset),
+    }
     assert report.payload_sha256 == values["payload_sha256"] and report.sha256 == sha256_of_file(tmp_path / "v.gguf")
     assert len(seen.tensors) == len(base.tensors)
 
@@ -164,19 +192,22 @@ def test_a_base_without_reserved_room_still_merges_and_only_its_header_grows(tmp
     assert payload_is_intact(merged)
 
 
-@pytest.mark.parametrize(("change", "reason"), [
-    pytest.param(lambda: make_adapter("grouped", FOLDED, scale=0.0), "scale is 0", id="zero scale"),
-    pytest.param(lambda: make_adapter("grouped", FOLDED, scale=float("nan")), "scale is nan", id="scale not a number"),
-    pytest.param(lambda: make_adapter("grouped", ()), "has no tensors", id="empty"),
-    pytest.param(lambda: make_adapter("grouped", ("blk.7.attn_q.weight",)), "does not have", id="matches nothing"),
-    pytest.param(lambda: make_adapter("grouped", ("output.weight",)), r"\(48, 128\) there and \(48, 256\)", id="other shape"),
-    pytest.param(lambda: make_adapter("grouped", ("blk.0.attn_v.weight",)), "is Q4_0, into which", id="type without a minimum"),
-    pytest.param(lambda: make_adapter("grouped", FOLDED, size=0.0), "changes no stored value", id="all zero"),
-    pytest.param(lambda: make_adapter("lora", FOLDED, size=0.0), "changes no stored value", id="all zero lora"),
-    pytest.param(lambda: make_adapter("grouped", FOLDED, size=1e6), "too large for a 16-bit number", id="overflow"),
-    pytest.param(lambda: make_adapter("grouped", FOLDED, size=float("nan")), "not finite", id="nan"),
-    pytest.param(lambda: make_adapter("dora", FOLDED), "kind 'dora'", id="unknown kind"),
-])
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        pytest.param(lambda: make_adapter("grouped", FOLDED, scale=0.0), "scale is 0", id="zero scale"),
+        pytest.param(lambda: make_adapter("grouped", FOLDED, scale=float("nan")), "scale is nan", id="scale not a number"),
+        pytest.param(lambda: make_adapter("grouped", ()), "has no tensors", id="empty"),
+        pytest.param(lambda: make_adapter("grouped", ("blk.7.attn_q.weight",)), "does not have", id="matches nothing"),
+        pytest.param(lambda: make_adapter("grouped", ("output.weight",)), r"\(48, 128\) there and \(48, 256\)", id="other shape"),
+        pytest.param(lambda: make_adapter("grouped", ("blk.0.attn_v.weight",)), "is Q4_0, into which", id="type without a minimum"),
+        pytest.param(lambda: make_adapter("grouped", FOLDED, size=0.0), "changes no stored value", id="all zero"),
+        pytest.param(lambda: make_adapter("lora", FOLDED, size=0.0), "changes no stored value", id="all zero lora"),
+        pytest.param(lambda: make_adapter("grouped", FOLDED, size=1e6), "too large for a 16-bit number", id="overflow"),
+        pytest.param(lambda: make_adapter("grouped", FOLDED, size=float("nan")), "not finite", id="nan"),
+        pytest.param(lambda: make_adapter("dora", FOLDED), "kind 'dora'", id="unknown kind"),
+    ],
+)
 def test_an_adapter_that_cannot_be_merged_is_refused_and_leaves_no_file(tmp_path, change, reason):
     base = make_base(tmp_path / "base.gguf")
     with pytest.raises(UserError, match=reason):
@@ -188,6 +219,7 @@ def test_space_is_asked_for_before_anything_is_written(tmp_path):
     class Small(FileLayer):
         def free_bytes(self, directory):
             return 20_000
+
     base = make_base(tmp_path / "base.gguf")
     with use_layer(Small()), pytest.raises(UserError, match="are needed and 20,000 are free"):
         merge_version(base, make_adapter("grouped", FOLDED), BLOCK, tmp_path / "v.gguf")

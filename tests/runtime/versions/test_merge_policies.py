@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from mobilefinetuner.runtime.adapter.tensors import AdapterTensors
 from mobilefinetuner.runtime.verify.verification import Scores, compare_merge
 from mobilefinetuner.runtime.versions.merge import MergeReport
 from mobilefinetuner.runtime.versions.merge_policies import MergeTarget, forced_target, merge_or_mount, merge_targets
 from mobilefinetuner.runtime.versions.record import OpenedVersion, Version
 from mobilefinetuner.runtime.versions.store import VersionStore
+
 from tests.support.small_models import ADAPTED, SHAPE, make_base_model, make_block, make_small_adapter
 
 LADDER = ("exact, Q4_1", "exact, Q5_1", "exact, Q8_0")

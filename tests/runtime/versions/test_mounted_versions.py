@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-
 from mobilefinetuner.runtime.errors import UserError
 from mobilefinetuner.runtime.versions.store import VersionStore
+
 from tests.support.small_models import add_version, make_base_model, make_small_adapter, mount_version
 
 

@@ -6,11 +6,11 @@ import json
 import os
 
 import pytest
-
 from mobilefinetuner.runtime.adapter.tensors import AdapterTensors
 from mobilefinetuner.runtime.errors import UserError
 from mobilefinetuner.runtime.versions.store import VersionStore
 from mobilefinetuner.runtime.versions.version_block import payload_is_intact, read_version_block
+
 from tests.support.small_models import add_version, make_base_model, make_block, make_small_adapter
 
 
@@ -85,15 +85,18 @@ def test_a_version_that_was_not_let_through_cannot_be_promoted(three):
     assert three.current_id() == "v0003"
 
 
-@pytest.mark.parametrize(("damage", "reason"), [
-    pytest.param(lambda d: flip_bit(d / "model.gguf"), "checksum", id="flipped payload bit"),
-    pytest.param(lambda d: flip_bit(d / "model.gguf", 60), "", id="flipped header bit"),
-    pytest.param(lambda d: os.truncate(d / "model.gguf", 3000), "", id="truncated"),
-    pytest.param(lambda d: os.truncate(d / "model.gguf", 0), "is empty", id="emptied"),
-    pytest.param(lambda d: (d / "model.gguf").unlink(), "pruned", id="gone"),
-    pytest.param(lambda d: flip_bit(d / "version.json"), "damaged", id="flipped record"),
-    pytest.param(lambda d: (d / "version.json").unlink(), "record is missing", id="record gone"),
-])
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        pytest.param(lambda d: flip_bit(d / "model.gguf"), "checksum", id="flipped payload bit"),
+        pytest.param(lambda d: flip_bit(d / "model.gguf", 60), "", id="flipped header bit"),
+        pytest.param(lambda d: os.truncate(d / "model.gguf", 3000), "", id="truncated"),
+        pytest.param(lambda d: os.truncate(d / "model.gguf", 0), "is empty", id="emptied"),
+        pytest.param(lambda d: (d / "model.gguf").unlink(), "pruned", id="gone"),
+        pytest.param(lambda d: flip_bit(d / "version.json"), "damaged", id="flipped record"),
+        pytest.param(lambda d: (d / "version.json").unlink(), "record is missing", id="record gone"),
+    ],
+)
 def test_a_damaged_current_version_falls_back_to_the_newest_intact_one_and_says_so(three, damage, reason):
     damage(three.directory / "v0003")
     opened = three.open()

@@ -7,31 +7,45 @@ import io
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from mobilefinetuner.runtime.data.files.encoding import BadBytes, Encoding, detect_encoding, iter_lines, iter_text
 from mobilefinetuner.runtime.errors import UserError
 
 CHINESE = "您好，请问这件商品什么时候可以发货？我们一般在三天内发货。\n谢谢，我再看看别的款式。\n" * 3
 
 
-@pytest.mark.parametrize(("data", "name"), [
-    (b"plain", "utf-8"),
-    ("grün".encode(), "utf-8"),
-    ("grün".encode("utf-8-sig"), "utf-8"),
-    (CHINESE.encode("gb18030"), "gb18030"),
-    (CHINESE.encode("gbk"), "gb18030"),
-    ("\ufeff你好".encode("utf-16-le"), "utf-16-le"),
-    ("\ufeff你好".encode("utf-16-be"), "utf-16-be"),
-    ("hello there\n".encode("utf-16-le"), "utf-16-le"),
-    ("hello there\n".encode("utf-16-be"), "utf-16-be"),
-    ("\ufeffhello".encode("utf-32-le"), "utf-32-le"),
-], ids=["ascii", "utf-8", "utf-8 with mark", "gb18030", "gbk", "utf-16-le mark", "utf-16-be mark", "utf-16-le bare", "utf-16-be bare", "utf-32 mark"])
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        (b"plain", "utf-8"),
+        ("grün".encode(), "utf-8"),
+        ("grün".encode("utf-8-sig"), "utf-8"),
+        (CHINESE.encode("gb18030"), "gb18030"),
+        (CHINESE.encode("gbk"), "gb18030"),
+        ("\ufeff你好".encode("utf-16-le"), "utf-16-le"),
+        ("\ufeff你好".encode("utf-16-be"), "utf-16-be"),
+        ("hello there\n".encode("utf-16-le"), "utf-16-le"),
+        ("hello there\n".encode("utf-16-be"), "utf-16-be"),
+        ("\ufeffhello".encode("utf-32-le"), "utf-32-le"),
+    ],
+    ids=[
+        "ascii",
+        "utf-8",
+        "utf-8 with mark",
+        "gb18030",
+        "gbk",
+        "utf-16-le mark",
+        "utf-16-be mark",
+        "utf-16-le bare",
+        "utf-16-be bare",
+        "utf-32 mark",
+    ],
+)
 def test_encoding_is_told_from_the_bytes_and_names_its_evidence(data: bytes, name: str) -> None:
     found = detect_encoding(data, "file")
     assert found.name == name
     assert found.evidence
     text = "".join(iter_text(io.BytesIO(data), found, "file"))
-    assert "\ufeff" not in text and text.encode(name) == data[found.mark_bytes:]
+    assert "\ufeff" not in text and text.encode(name) == data[found.mark_bytes :]
 
 
 def test_latin_1_is_refused_with_its_offset_instead_of_becoming_rare_chinese() -> None:
@@ -57,7 +71,7 @@ def test_undecodable_byte_is_named_by_its_offset_in_the_file() -> None:
 
 
 def test_broken_line_is_yielded_with_its_offset_and_the_others_are_read() -> None:
-    data = "eins\nzw".encode() + b"\xff" + "ei\ndrei".encode()
+    data = b"eins\nzw" + b"\xff" + b"ei\ndrei"
     lines = list(iter_lines(io.BytesIO(data), Encoding("utf-8", ""), "file"))
     assert [number for number, _ in lines] == [1, 2, 3]
     assert lines[0][1] == "eins" and lines[2][1] == "drei"
@@ -86,4 +100,4 @@ def test_arbitrary_bytes_are_decoded_exactly_or_refused(data: bytes) -> None:
     except UserError as error:
         assert "byte" in str(error)
     else:
-        assert text.encode(found.name) == data[found.mark_bytes:]
+        assert text.encode(found.name) == data[found.mark_bytes :]

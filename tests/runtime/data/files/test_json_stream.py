@@ -7,29 +7,33 @@ import random
 import subprocess
 import sys
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from mobilefinetuner.runtime.data.files.json_stream import JsonStream
 from mobilefinetuner.runtime.data.files.sources import expand
 from mobilefinetuner.runtime.data.readers.rows import iter_json_items
 from mobilefinetuner.runtime.data.reading import Reading, ReadOptions
 from mobilefinetuner.runtime.data.report import IngestReport
 from mobilefinetuner.runtime.errors import UserError
+
 from tests.support.chatml import scenario
 from tests.support.ingesting import format_of, read, row, turns
 from tests.support.tiny_bundle import ROOT
 
-VALUES = st.recursive(st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(st.sampled_from('ab"\\[]{},: \n你'), max_size=8),
-                      lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(st.sampled_from('ab"\\[{'), max_size=3), inner, max_size=3), max_leaves=8)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(st.sampled_from('ab"\\[]{},: \n你'), max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(st.sampled_from('ab"\\[{'), max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
 
 
 def _stream(text: str, size: int) -> JsonStream:
-    return JsonStream(iter([text[at:at + size] for at in range(0, len(text), size)]), "file")
+    return JsonStream(iter([text[at : at + size] for at in range(0, len(text), size)]), "file")
 
 
 @settings(max_examples=200)
@@ -63,7 +67,7 @@ def test_text_that_is_no_json_is_refused_in_one_sentence(text: str, size: int) -
         assert found == expected or text.strip(" \n,") != text.strip(" \n")  # blanks and commas around a value are passed over
 
 
-@pytest.mark.parametrize("text", ['{"a": 1', '{"a"', '{"a" 1}', '{1: 2}', '["a", "b', '{"a": [1, {"b": "]}'])
+@pytest.mark.parametrize("text", ['{"a": 1', '{"a"', '{"a" 1}', "{1: 2}", '["a", "b', '{"a": [1, {"b": "]}'])
 def test_skipping_to_an_end_that_never_comes_is_refused(text: str) -> None:
     stream = _stream(text, 3)
     with pytest.raises(UserError, match="file"):
@@ -93,11 +97,21 @@ def test_text_behind_an_array_is_refused() -> None:
 
 
 def _message(number: int, speaker: str, words: str) -> dict[str, Any]:
-    return {"id": number, "type": "message", "date": f"2024-01-05T12:{number % 60:02}:00", "from": speaker, "from_id": f"user{len(speaker)}", "text": words}
+    return {
+        "id": number,
+        "type": "message",
+        "date": f"2024-01-05T12:{number % 60:02}:00",
+        "from": speaker,
+        "from_id": f"user{len(speaker)}",
+        "text": words,
+    }
 
 
 CHAT = [_message(1, "Ann", "Lunch?"), _message(2, "Ben Braun", "At noon")]
-ACCOUNT = {"personal_information": {"user_id": 9}, "chats": {"about": "x", "list": [{"name": "Ann", "type": "personal_chat", "id": 1, "messages": CHAT}]}}
+ACCOUNT = {
+    "personal_information": {"user_id": 9},
+    "chats": {"about": "x", "list": [{"name": "Ann", "type": "personal_chat", "id": 1, "messages": CHAT}]},
+}
 
 
 @pytest.mark.parametrize("order", [("name", "type", "messages"), ("messages", "name", "type"), ("messages", "type", "name")])
@@ -139,6 +153,7 @@ def letters(rng: random.Random, count: int) -> str:
 
 def write_telegram(path: Path, n_bytes: int) -> None:
     """An account's export: many chats, everything that has to be known at the very end."""
+
     def chat(number: int, rng: random.Random) -> dict:
         messages = [_message(n, ("Ann", "Ben Braun")[n % 2], letters(rng, 90)) for n in range(200)]
         return {"messages": messages, "type": "personal_chat", "name": f"chat {number}"}
@@ -148,9 +163,15 @@ def write_telegram(path: Path, n_bytes: int) -> None:
 
 def write_chatgpt(path: Path, n_bytes: int) -> None:
     def conversation(number: int, rng: random.Random) -> dict:
-        nodes = {str(n): {"id": str(n), "parent": str(n - 1) if n else None, "children": [str(n + 1)],
-                          "message": {"author": {"role": ("user", "assistant")[n % 2]},
-                                      "content": {"content_type": "text", "parts": [letters(rng, 400)]}}} for n in range(40)}
+        nodes = {
+            str(n): {
+                "id": str(n),
+                "parent": str(n - 1) if n else None,
+                "children": [str(n + 1)],
+                "message": {"author": {"role": ("user", "assistant")[n % 2]}, "content": {"content_type": "text", "parts": [letters(rng, 400)]}},
+            }
+            for n in range(40)
+        }
         return {"title": f"t{number}", "mapping": nodes, "current_node": "39"}
 
     write_items(path, n_bytes, "[", conversation, "]")
@@ -186,14 +207,16 @@ def test_large_document_is_read_in_little_memory(tmp_path: Path, monkeypatch: py
 def test_two_hundred_megabytes_need_no_more_memory_than_a_few(tmp_path: Path, name: str) -> None:
     path = tmp_path / "huge.json"
     WRITERS[name](path, 200 << 20)
-    program = ("import re, sys\n"
-               "from tests.support.chatml import scenario\n"
-               "from mobilefinetuner.runtime.data.reading import Reading, ReadOptions\n"
-               "from mobilefinetuner.runtime.data.report import IngestReport\n"
-               "from mobilefinetuner.runtime.data.files.sources import expand\n"
-               "peak_kb = lambda: int(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1])\n"
-               "reading, before = Reading(expand([sys.argv[1]]), scenario(), ReadOptions(), IngestReport()), peak_kb()\n"
-               "print(sum(1 for _ in reading.items()), peak_kb() - before)\n")
+    program = (
+        "import re, sys\n"
+        "from tests.support.chatml import scenario\n"
+        "from mobilefinetuner.runtime.data.reading import Reading, ReadOptions\n"
+        "from mobilefinetuner.runtime.data.report import IngestReport\n"
+        "from mobilefinetuner.runtime.data.files.sources import expand\n"
+        "peak_kb = lambda: int(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1])\n"
+        "reading, before = Reading(expand([sys.argv[1]]), scenario(), ReadOptions(), IngestReport()), peak_kb()\n"
+        "print(sum(1 for _ in reading.items()), peak_kb() - before)\n"
+    )
     done = subprocess.run([sys.executable, "-c", program, str(path)], cwd=ROOT, capture_output=True, text=True, check=True)
     count, grown_kb = map(int, done.stdout.split())
     assert count > 300 and grown_kb < 40 << 10

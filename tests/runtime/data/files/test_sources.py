@@ -5,13 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Callable
 
 import pytest
-
 from mobilefinetuner.runtime.data.files.sources import expand
 from mobilefinetuner.runtime.errors import UserError
+
 from tests.support.ingesting import jsonl, row, take_in
 
 
@@ -35,7 +35,7 @@ def test_folders_and_archives_are_opened_in_the_order_of_their_names(tmp_path: P
 
 def test_archive_members_are_streamed(tmp_path: Path) -> None:
     path = _zip(tmp_path / "x.zip", {"../../evil.txt": b"just text"})
-    source, = expand([path])
+    (source,) = expand([path])
     with source.open() as stream:
         assert stream.read() == b"just text"
     assert [entry.name for entry in tmp_path.iterdir()] == ["x.zip"]
@@ -52,14 +52,18 @@ def test_file_named_twice_is_read_once(tmp_path: Path) -> None:
     assert len(expand([file, tmp_path, tmp_path / "." / "a.txt"])) == 1
 
 
-@pytest.mark.parametrize("make", [
-    lambda folder: folder / "missing.txt",
-    lambda folder: _zip(folder / "empty.zip", {}),
-    lambda folder: _zip(folder / "pictures.zip", {"a.jpg": b"x"}),
-    lambda folder: _zip(folder / "bomb.zip", {"a.txt": b"\0" * 30_000_000}),
-    lambda folder: (folder / "broken.zip", (folder / "broken.zip").write_bytes(b"PK\x03\x04nonsense"))[0],
-    lambda folder: (folder / "nothing", (folder / "nothing").mkdir())[0],
-], ids=["missing", "empty archive", "no text in the archive", "absurd ratio", "broken archive", "empty folder"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda folder: folder / "missing.txt",
+        lambda folder: _zip(folder / "empty.zip", {}),
+        lambda folder: _zip(folder / "pictures.zip", {"a.jpg": b"x"}),
+        lambda folder: _zip(folder / "bomb.zip", {"a.txt": b"\0" * 30_000_000}),
+        lambda folder: (folder / "broken.zip", (folder / "broken.zip").write_bytes(b"PK\x03\x04nonsense"))[0],
+        lambda folder: (folder / "nothing", (folder / "nothing").mkdir())[0],
+    ],
+    ids=["missing", "empty archive", "no text in the archive", "absurd ratio", "broken archive", "empty folder"],
+)
 def test_what_cannot_be_read_is_refused_in_a_sentence(tmp_path: Path, make) -> None:
     with pytest.raises(UserError) as caught:
         expand([make(tmp_path)])
@@ -68,10 +72,12 @@ def test_what_cannot_be_read_is_refused_in_a_sentence(tmp_path: Path, make) -> N
 
 def _refusing(path: Path, open_it: Callable) -> Callable:
     """`open_it`, but not for this path: as root, permissions refuse nothing."""
+
     def refusing(name, *arguments, **options):
         if Path(name) == path:
             raise PermissionError(errno.EACCES, "Permission denied", str(path))
         return open_it(name, *arguments, **options)
+
     return refusing
 
 
@@ -87,8 +93,11 @@ def test_stray_files_that_cannot_be_read_are_reported_and_the_rest_is_read(tmp_p
     report = take_in(folder, tmp_path / "cache")
     assert report.kept == 3
     assert {Path(entry.name).name: entry.skipped.split(": ", 1)[1].split(" (")[0] for entry in report.files if entry.skipped} == {
-        "broken.zip": "is no readable zip archive", "pictures.zip": "holds no file that can be read; allowed: .jsonl .ndjson .json .csv .tsv .txt .md .markdown .text",
-        "secret.txt": "cannot be read", "closed": "cannot be read"}
+        "broken.zip": "is no readable zip archive",
+        "pictures.zip": "holds no file that can be read; allowed: .jsonl .ndjson .json .csv .tsv .txt .md .markdown .text",
+        "secret.txt": "cannot be read",
+        "closed": "cannot be read",
+    }
     assert f"{folder / 'secret.txt'}: left out, cannot be read (Permission denied)" in report.as_text()
     with pytest.raises(UserError, match="secret.txt: cannot be read"):
         take_in([folder, folder / "secret.txt"], tmp_path / "cache")
@@ -112,6 +121,6 @@ def test_damaged_archive_member_is_refused_when_it_is_read(tmp_path: Path) -> No
     data = bytearray(path.read_bytes())
     data[60:80] = b"\xaa" * 20
     path.write_bytes(data)
-    source, = expand([path])
+    (source,) = expand([path])
     with pytest.raises(UserError, match="cannot be read"):
         source.sha256()

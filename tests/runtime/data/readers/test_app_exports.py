@@ -7,8 +7,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
-
 from mobilefinetuner.runtime.errors import UserError
+
 from tests.support.ingesting import CASES, format_of, read, turns
 
 
@@ -29,7 +29,10 @@ def test_telegram_account_export_knows_its_owner() -> None:
     path = CASES / "exports" / "telegram_account.json"
     assert format_of(path) == "telegram"
     found, others, _ = read(path)
-    assert [turns(conversation) for conversation in found] == [[("user", "Lunch?"), ("assistant", "At noon")], [("user", "Ann: Hi all\nCem: Hello"), ("assistant", "Hi!")]]
+    assert [turns(conversation) for conversation in found] == [
+        [("user", "Lunch?"), ("assistant", "At noon")],
+        [("user", "Ann: Hi all\nCem: Hello"), ("assistant", "Hi!")],
+    ]
     assert [item.reason for item in others] == ["no_user_turn"]
 
 
@@ -43,8 +46,15 @@ def test_name_that_nobody_has_is_refused_with_the_names_there_are() -> None:
         read(CASES / "exports" / "telegram_chat.json", me=("Bem",))
 
 
-@pytest.mark.parametrize("text", ['{"name": "A", "type": "personal_chat"}', '{"name": "A", "type": "personal_chat", "messages": 3}',
-                                  '{"name": "A", "type": "personal_chat", "messages": [', '{"chats": {"list": [3, {"messages": 4}]}}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"name": "A", "type": "personal_chat"}',
+        '{"name": "A", "type": "personal_chat", "messages": 3}',
+        '{"name": "A", "type": "personal_chat", "messages": [',
+        '{"chats": {"list": [3, {"messages": 4}]}}',
+    ],
+)
 def test_damaged_telegram_export_is_refused_or_quarantined(tmp_path: Path, text: str) -> None:
     path = tmp_path / "result.json"
     path.write_text(text)
@@ -63,7 +73,7 @@ def test_wechat_database_csv_knows_its_owner() -> None:
     assert others == []
     assert [turns(conversation) for conversation in found] == [
         [("user", "晚上吃什么？\n要不吃火锅"), ("assistant", "好啊，六点见")],
-        [("user", "他说：\"到了\"，\n你呢"), ("assistant", "我也到了")],
+        [("user", '他说："到了"，\n你呢'), ("assistant", "我也到了")],
     ]
     assert dict(report.lines_skipped) == {"notice": 2, "media": 3}
 
@@ -82,7 +92,12 @@ def test_chatgpt_export_follows_the_current_branch() -> None:
     assert format_of(path) == "chatgpt"
     found, others, _ = read(path)
     assert [conversation.metadata["title"] for conversation in found] == ["Lamp advice", "With a tool"]
-    assert turns(found[0]) == [("user", "Which bulb fits?"), ("assistant", "An E19 bulb."), ("user", "How strong?"), ("assistant", "40 watts at most.")]
+    assert turns(found[0]) == [
+        ("user", "Which bulb fits?"),
+        ("assistant", "An E19 bulb."),
+        ("user", "How strong?"),
+        ("assistant", "40 watts at most."),
+    ]
     assert turns(found[1]) == [("user", "What is 17 * 23?"), ("tool", "python(print(17 * 23))"), ("tool", "391"), ("assistant", "17 * 23 is 391.")]
     assert [(item.line, item.reason) for item in others] == [(3, "broken_tree"), (4, "no_messages")]
 
@@ -108,4 +123,5 @@ def test_chatgpt_zip_is_read_and_its_account_files_are_only_named(tmp_path: Path
     assert list(map(turns, found)) == list(map(turns, alone)) and len(others) == len(quarantined)
     assert {entry.name.split("!")[1]: entry.skipped for entry in report.files if entry.skipped} == {
         "message_feedback.json": "nothing that could be learned is in it: its first array has the keys id, rating",
-        "user.json": "nothing that could be learned is in it: its first line has the keys id, email"}
+        "user.json": "nothing that could be learned is in it: its first line has the keys id, email",
+    }

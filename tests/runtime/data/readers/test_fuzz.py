@@ -7,17 +7,45 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
 from mobilefinetuner.runtime.data.readers.detect import FORMATS
 from mobilefinetuner.runtime.errors import UserError
+
 from tests.support.ingesting import CASES, read
 
 EXPORTS = sorted(path for path in (CASES / "exports").iterdir())
-FRAGMENTS = st.sampled_from([
-    b"{", b"}", b"[", b"]", b'"', b",", b":", b"\n", b"\r\n", b"\t", b'"messages"', b'"role": "user"', b'"content": null', b'{"messages": []}',
-    b"05.03.24, 21:07 - A: x\n", b"[3/5/24, 9:07:00 PM] B: y\n", b"2024-01-05 12:00:00 C\n", b"StrContent,IsSender\n", b"question,answer\n", b"\xff", b"\x00",
-    b"\xef\xbb\xbf", b"\xff\xfe", "。".encode(), "《题》\n".encode(), b"\xe2\x80\xa8", b"9" * 400, b'{"mapping": {"a": 1}, "current_node": "a"}', b"1e999",
-])
+FRAGMENTS = st.sampled_from(
+    [
+        b"{",
+        b"}",
+        b"[",
+        b"]",
+        b'"',
+        b",",
+        b":",
+        b"\n",
+        b"\r\n",
+        b"\t",
+        b'"messages"',
+        b'"role": "user"',
+        b'"content": null',
+        b'{"messages": []}',
+        b"05.03.24, 21:07 - A: x\n",
+        b"[3/5/24, 9:07:00 PM] B: y\n",
+        b"2024-01-05 12:00:00 C\n",
+        b"StrContent,IsSender\n",
+        b"question,answer\n",
+        b"\xff",
+        b"\x00",
+        b"\xef\xbb\xbf",
+        b"\xff\xfe",
+        "。".encode(),
+        "《题》\n".encode(),
+        b"\xe2\x80\xa8",
+        b"9" * 400,
+        b'{"mapping": {"a": 1}, "current_node": "a"}',
+        b"1e999",
+    ]
+)
 
 
 def _survives(path: Path, **options) -> None:
@@ -31,8 +59,10 @@ def _survives(path: Path, **options) -> None:
 
 
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(data=st.binary(max_size=400) | st.lists(FRAGMENTS | st.binary(max_size=5), max_size=14).map(b"".join),
-       suffix=st.sampled_from([".jsonl", ".json", ".csv", ".tsv", ".txt", ".md", ".zip"]))
+@given(
+    data=st.binary(max_size=400) | st.lists(FRAGMENTS | st.binary(max_size=5), max_size=14).map(b"".join),
+    suffix=st.sampled_from([".jsonl", ".json", ".csv", ".tsv", ".txt", ".md", ".zip"]),
+)
 def test_arbitrary_bytes_never_crash(tmp_path: Path, data: bytes, suffix: str) -> None:
     path = tmp_path / f"file{suffix}"
     path.write_bytes(data)
@@ -54,7 +84,7 @@ def test_damaged_exports_never_crash(tmp_path: Path, export: Path, data: st.Data
     content = bytearray(export.read_bytes())
     for _ in range(data.draw(st.integers(1, 6))):
         at = data.draw(st.integers(0, len(content) - 1))
-        content[at:at + data.draw(st.integers(0, 8))] = data.draw(st.binary(max_size=3))
+        content[at : at + data.draw(st.integers(0, 8))] = data.draw(st.binary(max_size=3))
     path = tmp_path / export.name
-    path.write_bytes(content[:data.draw(st.integers(1, max(1, len(content))))])
+    path.write_bytes(content[: data.draw(st.integers(1, max(1, len(content))))])
     _survives(path)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from mobilefinetuner.runtime.data.readers.notes import NOTE_CHARS_MAX
+
 from tests.support.ingesting import CASES, read
 
 
@@ -32,11 +32,16 @@ def test_plain_file_is_one_note(tmp_path: Path) -> None:
 
 def test_markdown_is_split_at_its_top_headings_and_front_matter_is_metadata(tmp_path: Path) -> None:
     path = tmp_path / "notes.md"
-    path.write_text("---\ntitle: Garden\nauthor: Ann\ntags: [x]\n---\nIntro text.\n\n# Tomatoes\nWater them.\n## Details\nDaily.\n```\n# no heading\n```\n\n"
-                    "Beans\n=====\nLet them climb.\n")
+    path.write_text(
+        "---\ntitle: Garden\nauthor: Ann\ntags: [x]\n---\nIntro text.\n\n# Tomatoes\nWater them.\n## Details\nDaily.\n```\n# no heading\n```\n\n"
+        "Beans\n=====\nLet them climb.\n"
+    )
     found, _, _ = read(path)
     assert [(conversation.metadata["title"], conversation.metadata["author"], conversation.messages[0].text) for conversation in found] == [
-        ("Garden", "Ann", "Intro text."), ("Tomatoes", "Ann", "Water them.\n## Details\nDaily.\n```\n# no heading\n```"), ("Beans", "Ann", "Let them climb.")]
+        ("Garden", "Ann", "Intro text."),
+        ("Tomatoes", "Ann", "Water them.\n## Details\nDaily.\n```\n# no heading\n```"),
+        ("Beans", "Ann", "Let them climb."),
+    ]
 
 
 def test_very_long_file_is_read_in_parts_that_together_are_the_text(tmp_path: Path) -> None:

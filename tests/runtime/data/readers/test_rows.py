@@ -8,18 +8,26 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from mobilefinetuner.runtime.data.readers.rows import iter_json_items
 from mobilefinetuner.runtime.errors import UserError
+
 from tests.support.ingesting import format_of, jsonl, read, row, turns
 
-TOOL_ROW = {"messages": [
-    {"role": "system", "content": "Use the tools."},
-    {"role": "user", "content": "Weather in Boston?"},
-    {"role": "assistant", "content": None, "tool_calls": [
-        {"id": "c1", "type": "function", "function": {"name": "get_weather", "arguments": "{\"city\": \"Boston\"}"}}]},
-    {"role": "tool", "tool_call_id": "c1", "content": "{\"celsius\": 21}"},
-    {"role": "assistant", "content": "21 degrees."}], "tools": [{"type": "function"}], "parallel_tool_calls": False}
+TOOL_ROW = {
+    "messages": [
+        {"role": "system", "content": "Use the tools."},
+        {"role": "user", "content": "Weather in Boston?"},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Boston"}'}}],
+        },
+        {"role": "tool", "tool_call_id": "c1", "content": '{"celsius": 21}'},
+        {"role": "assistant", "content": "21 degrees."},
+    ],
+    "tools": [{"type": "function"}],
+    "parallel_tool_calls": False,
+}
 
 SHAPED = {
     "openai": ({"messages": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}]}, [("user", "Q"), ("assistant", "A")]),
@@ -36,8 +44,12 @@ SHAPED = {
 def test_every_shape_is_read_in_every_layout(tmp_path: Path, shape: str, layout: str) -> None:
     content, expected = SHAPED[shape]
     rows = [content, content]
-    text = {"jsonl": "\n".join(map(json.dumps, rows)), "array": json.dumps(rows), "indented array": json.dumps(rows, indent=2),
-            "single object": json.dumps(content, indent=1)}[layout]
+    text = {
+        "jsonl": "\n".join(map(json.dumps, rows)),
+        "array": json.dumps(rows),
+        "indented array": json.dumps(rows, indent=2),
+        "single object": json.dumps(content, indent=1),
+    }[layout]
     path = tmp_path / ("rows.json" if layout != "jsonl" else "rows.jsonl")
     path.write_text(text)
     assert format_of(path) == shape
@@ -49,24 +61,33 @@ def test_every_shape_is_read_in_every_layout(tmp_path: Path, shape: str, layout:
 def test_tool_calls_and_results_are_context_and_null_content_beside_a_call_is_legal(tmp_path: Path) -> None:
     found, others, _ = read(jsonl(tmp_path / "t.jsonl", TOOL_ROW))
     assert others == []
-    assert turns(found[0]) == [("system", "Use the tools."), ("user", "Weather in Boston?"), ("tool", "get_weather({\"city\": \"Boston\"})"),
-                               ("tool", "{\"celsius\": 21}"), ("assistant", "21 degrees.")]
+    assert turns(found[0]) == [
+        ("system", "Use the tools."),
+        ("user", "Weather in Boston?"),
+        ("tool", 'get_weather({"city": "Boston"})'),
+        ("tool", '{"celsius": 21}'),
+        ("assistant", "21 degrees."),
+    ]
 
 
-@pytest.mark.parametrize(("content", "reason"), [
-    ('{"messages": [{"role": "user", "content": "Q"}', "bad_json"),
-    ("[1, 2]", "bad_row"),
-    ('{"other": 1}', "bad_row"),
-    ({"messages": []}, "no_messages"),
-    ({"messages": "Q"}, "no_messages"),
-    ({"messages": ["Q"]}, "bad_turn"),
-    ({"messages": [{"role": "wizard", "content": "Q"}]}, "unknown_role"),
-    ({"messages": [{"role": ["user"], "content": "Q"}]}, "unknown_role"),
-    ({"messages": [{"role": "assistant", "content": None}]}, "null_content"),
-    ({"messages": [{"role": "assistant", "content": 7}]}, "bad_turn"),
-    ({"messages": [{"role": "user", "content": "Q"}, {"role": "system", "content": "S"}]}, "late_system_turn"),
-    ({"messages": [{"role": "assistant", "content": None, "tool_calls": [{"id": 1}]}]}, "bad_turn"),
-], ids=lambda value: value if isinstance(value, str) and "_" in value else "")
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ('{"messages": [{"role": "user", "content": "Q"}', "bad_json"),
+        ("[1, 2]", "bad_row"),
+        ('{"other": 1}', "bad_row"),
+        ({"messages": []}, "no_messages"),
+        ({"messages": "Q"}, "no_messages"),
+        ({"messages": ["Q"]}, "bad_turn"),
+        ({"messages": [{"role": "wizard", "content": "Q"}]}, "unknown_role"),
+        ({"messages": [{"role": ["user"], "content": "Q"}]}, "unknown_role"),
+        ({"messages": [{"role": "assistant", "content": None}]}, "null_content"),
+        ({"messages": [{"role": "assistant", "content": 7}]}, "bad_turn"),
+        ({"messages": [{"role": "user", "content": "Q"}, {"role": "system", "content": "S"}]}, "late_system_turn"),
+        ({"messages": [{"role": "assistant", "content": None, "tool_calls": [{"id": 1}]}]}, "bad_turn"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and "_" in value else "",
+)
 def test_bad_row_is_quarantined_with_its_line_and_the_next_row_is_read(tmp_path: Path, content, reason: str) -> None:
     found, others, _ = read(jsonl(tmp_path / "r.jsonl", row("a", "b"), content, row("c", "d")))
     assert [conversation.metadata["line"] for conversation in found] == [1, 3]
@@ -76,7 +97,7 @@ def test_bad_row_is_quarantined_with_its_line_and_the_next_row_is_read(tmp_path:
 def test_undecodable_row_is_quarantined_with_its_byte_offset(tmp_path: Path) -> None:
     good = json.dumps(row("a", "b")).encode()
     path = tmp_path / "r.jsonl"
-    path.write_bytes(good + b"\n{\"messages\": \"\xff\"}\n" + good + b"\n")
+    path.write_bytes(good + b'\n{"messages": "\xff"}\n' + good + b"\n")
     found, others, _ = read(path)
     assert len(found) == 2
     assert others[0].reason == "undecodable" and f"byte {len(good) + 15}" in others[0].detail
@@ -95,8 +116,12 @@ def test_content_in_parts_keeps_its_texts(tmp_path: Path) -> None:
 
 
 def test_answer_of_weight_zero_is_marked_as_not_trained(tmp_path: Path) -> None:
-    messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "weight": 0}, {"role": "user", "content": "c"},
-                {"role": "assistant", "content": "d", "weight": 1}]
+    messages = [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "b", "weight": 0},
+        {"role": "user", "content": "c"},
+        {"role": "assistant", "content": "d", "weight": 1},
+    ]
     found, _, _ = read(jsonl(tmp_path / "r.jsonl", {"messages": messages}))
     assert [message.metadata.get("train", True) for message in found[0].messages] == [True, False, True, True]
 
@@ -138,11 +163,21 @@ def test_array_larger_than_the_read_buffer_is_read_item_by_item(tmp_path: Path) 
 
 
 @settings(max_examples=150)
-@given(st.lists(st.recursive(st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=6), lambda inner: st.lists(inner, max_size=3)
-                             | st.dictionaries(st.text(max_size=4), inner, max_size=3), max_leaves=6), max_size=6), st.integers(1, 7), st.sampled_from([None, 2]))
+@given(
+    st.lists(
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=6),
+            lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+            max_leaves=6,
+        ),
+        max_size=6,
+    ),
+    st.integers(1, 7),
+    st.sampled_from([None, 2]),
+)
 def test_items_of_any_array_come_back_whatever_pieces_it_arrives_in(items: list, size: int, indent: int | None) -> None:
     text = json.dumps(items, indent=indent, ensure_ascii=False)
-    pieces = [text[at:at + size] for at in range(0, len(text), size)]
+    pieces = [text[at : at + size] for at in range(0, len(text), size)]
     assert list(iter_json_items(lambda: iter(pieces), "file")) == items
 
 
@@ -159,14 +194,26 @@ def test_arbitrary_text_comes_back_exactly(tmp_path_factory, pairs, encoding: st
     assert [tuple(message.text for message in conversation.messages) for conversation in found] == pairs
 
 
-JSON_VALUES = st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=8), lambda inner: st.lists(inner, max_size=3)
-                           | st.dictionaries(st.sampled_from(["role", "content", "from", "value", "messages", "tool_calls", "text"]), inner, max_size=3),
-                           max_leaves=8)
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["role", "content", "from", "value", "messages", "tool_calls", "text"]), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
 
 
 @settings(max_examples=150)
-@given(st.dictionaries(st.sampled_from(["messages", "conversations", "instruction", "input", "output", "prompt", "completion", "chosen", "rejected",
-                                        "text", "history", "system"]), JSON_VALUES, min_size=1))
+@given(
+    st.dictionaries(
+        st.sampled_from(
+            ["messages", "conversations", "instruction", "input", "output", "prompt", "completion", "chosen", "rejected", "text", "history", "system"]
+        ),
+        JSON_VALUES,
+        min_size=1,
+    )
+)
 def test_row_of_any_json_is_a_conversation_or_is_quarantined(tmp_path_factory, content: dict) -> None:
     path = jsonl(tmp_path_factory.mktemp("rows") / "r.jsonl", content)
     found, others, _ = read(path)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from mobilefinetuner.runtime.errors import UserError
+
 from tests.support.ingesting import format_of, read, turns
 
 
@@ -19,14 +19,18 @@ def _table(path: Path, text: str, encoding: str = "utf-8") -> Path:
     return path
 
 
-@pytest.mark.parametrize(("name", "text", "form"), [
-    ("a.csv", "question,answer\nQ,A\n", "csv"),
-    ("a.csv", "Question;Answer\r\nQ;A\r\n", "csv"),
-    ("a.tsv", "prompt\tcompletion\nQ\tA\n", "tsv"),
-    ("a.txt", "prompt\tcompletion\nQ\tA\n", "tsv"),
-    ("a.csv", "\ufeff问题,回答\nQ,A\n", "csv"),
-    ("a.csv", "id,user,assistant\n1,Q,A\n", "csv"),
-], ids=["comma", "semicolon and CRLF", "tab", "tab in .txt", "Chinese names with mark", "with an id"])
+@pytest.mark.parametrize(
+    ("name", "text", "form"),
+    [
+        ("a.csv", "question,answer\nQ,A\n", "csv"),
+        ("a.csv", "Question;Answer\r\nQ;A\r\n", "csv"),
+        ("a.tsv", "prompt\tcompletion\nQ\tA\n", "tsv"),
+        ("a.txt", "prompt\tcompletion\nQ\tA\n", "tsv"),
+        ("a.csv", "\ufeff问题,回答\nQ,A\n", "csv"),
+        ("a.csv", "id,user,assistant\n1,Q,A\n", "csv"),
+    ],
+    ids=["comma", "semicolon and CRLF", "tab", "tab in .txt", "Chinese names with mark", "with an id"],
+)
 def test_question_and_answer_columns_are_found(tmp_path: Path, name: str, text: str, form: str) -> None:
     path = _table(tmp_path / name, text)
     assert format_of(path) == form
@@ -60,8 +64,10 @@ def test_wrong_column_names_are_refused_with_the_right_ones(tmp_path: Path, colu
 def test_rows_with_too_few_or_too_many_cells_are_quarantined(tmp_path: Path) -> None:
     found, others, _ = read(_table(tmp_path / "a.csv", "question,answer\nQ\nQ,A\nQ,A,B,C\n"))
     assert len(found) == 1
-    assert [(item.line, item.reason, item.detail) for item in others] == [(2, "bad_row", "has 1 cells, the header has 2"),
-                                                                         (4, "bad_row", "has 4 cells, the header has 2")]
+    assert [(item.line, item.reason, item.detail) for item in others] == [
+        (2, "bad_row", "has 1 cells, the header has 2"),
+        (4, "bad_row", "has 4 cells, the header has 2"),
+    ]
 
 
 def test_role_and_content_columns_are_grouped_by_conversation(tmp_path: Path) -> None:
@@ -95,4 +101,6 @@ def test_arbitrary_cells_come_back_exactly(tmp_path_factory, rows, delimiter: st
     path.write_bytes(buffer.getvalue().encode())
     found, others, _ = read(path)
     assert others == []
-    assert [tuple(message.text for message in conversation.messages) for conversation in found] == [row for row in rows if row[0].strip() or row[1].strip()]
+    assert [tuple(message.text for message in conversation.messages) for conversation in found] == [
+        row for row in rows if row[0].strip() or row[1].strip()
+    ]

@@ -6,11 +6,11 @@ import calendar
 from pathlib import Path
 
 import pytest
-
 from mobilefinetuner.runtime.data.files.encoding import Encoding
 from mobilefinetuner.runtime.data.files.sources import expand
 from mobilefinetuner.runtime.data.readers.whatsapp import DateOrder, date_order, date_order_of, parse_header, read_whatsapp
 from mobilefinetuner.runtime.errors import UserError
+
 from tests.support.ingesting import format_of, read, take_in, turns
 
 # 2024-03-05 21:07 and 2024-03-18 09:30 as phones write them: iPhone in brackets, Android with a dash.
@@ -67,7 +67,10 @@ def test_date_and_time_are_read_as_the_phone_meant_them(tmp_path: Path, locale: 
     path = _write(tmp_path, f"{first}Ana: hello: you\nsecond line\n{second}+49 171 1234567: bye\n")
     assert format_of(path) == "whatsapp"
     found = _lines(path)
-    assert [(line.speaker, line.text, line.kind) for line in found] == [("Ana", "hello: you\nsecond line", "speech"), ("+49 171 1234567", "bye", "speech")]
+    assert [(line.speaker, line.text, line.kind) for line in found] == [
+        ("Ana", "hello: you\nsecond line", "speech"),
+        ("+49 171 1234567", "bye", "speech"),
+    ]
     assert [line.timestamp_s for line in found] == [FIRST, SECOND]
 
 
@@ -78,16 +81,19 @@ def test_order_is_taken_under_which_the_chat_runs_forward(tmp_path: Path) -> Non
     assert date_order(map(parse_header, american), "x") == DateOrder("MDY", "the chat runs forward only as MDY")
 
 
-@pytest.mark.parametrize(("dates", "order", "evidence"), [
-    (["31/01/2024", "01/02/2024"], "DMY", "only DMY makes a date of every line"),
-    (["31/01/24", "01/02/24"], "DMY", "the chat runs forward only as DMY"),
-    (["1/31/2024", "2/1/2024"], "MDY", "only MDY makes a date of every line"),
-    (["2024/01/05", "2024/01/06"], "YMD", "only YMD makes a date of every line"),
-    (["03/04/2024"], "DMY", "assumed: nothing decides; --date-order sets it"),
-    (["05/05/2024", "06/06/2024"], "DMY", "assumed: nothing decides; --date-order sets it"),
-    (["03/04/2024", "03/05/2024"], "MDY", "assumed: the chat runs forward as DMY, MDY, with the shortest gaps as MDY; --date-order sets it"),
-    (["03/04/2024", "02/04/2024", "03/04/2024"], "DMY", "assumed: the chat runs back in every order, least as DMY; --date-order sets it"),
-])
+@pytest.mark.parametrize(
+    ("dates", "order", "evidence"),
+    [
+        (["31/01/2024", "01/02/2024"], "DMY", "only DMY makes a date of every line"),
+        (["31/01/24", "01/02/24"], "DMY", "the chat runs forward only as DMY"),
+        (["1/31/2024", "2/1/2024"], "MDY", "only MDY makes a date of every line"),
+        (["2024/01/05", "2024/01/06"], "YMD", "only YMD makes a date of every line"),
+        (["03/04/2024"], "DMY", "assumed: nothing decides; --date-order sets it"),
+        (["05/05/2024", "06/06/2024"], "DMY", "assumed: nothing decides; --date-order sets it"),
+        (["03/04/2024", "03/05/2024"], "MDY", "assumed: the chat runs forward as DMY, MDY, with the shortest gaps as MDY; --date-order sets it"),
+        (["03/04/2024", "02/04/2024", "03/04/2024"], "DMY", "assumed: the chat runs back in every order, least as DMY; --date-order sets it"),
+    ],
+)
 def test_order_of_a_date_comes_with_its_evidence_in_every_report(tmp_path: Path, dates: list[str], order: str, evidence: str) -> None:
     path = _write(tmp_path, "".join(f"{date}, 10:00 - A: How is it?\n{date}, 10:01 - B: It is fine {n}.\n" for n, date in enumerate(dates)))
     report = take_in(path, tmp_path / "cache", read_options={"me": ("B",)}, report=tmp_path / "page.html", rules={"min_answer_chars": 1})
@@ -111,27 +117,46 @@ def test_dates_of_two_orders_in_one_file_are_refused(tmp_path: Path) -> None:
         _lines(_write(tmp_path, "31/01/2024, 10:00 - A: x\n01/31/2024, 10:00 - A: x\n"))
 
 
-@pytest.mark.parametrize(("text", "kind"), [
-    ("<Media omitted>", "media"), ("<Medien ausgeschlossen>", "media"), ("<Multimedia omitido>", "media"), ("<Média omis>", "media"),
-    ("<省略多媒体文件>", "media"), ("‎image omitted", "media"), ("‎Bild weggelassen", "media"), ("‎<attached: 00000012-PHOTO-2024.jpg>", "media"),
-    ("IMG-20240305-WA0001.jpg (file attached)", "media"), ("null", "media"),
-    ("This message was deleted", "deleted"), ("You deleted this message", "deleted"), ("Diese Nachricht wurde gelöscht.", "deleted"),
-    ("‎Messages and calls are end-to-end encrypted. No one outside of this chat can read them.", "notice"),
-    ("I deleted this message of yours", "speech"), ("<3", "speech"), ("look: <b> is a tag", "speech"),
-])
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("<Media omitted>", "media"),
+        ("<Medien ausgeschlossen>", "media"),
+        ("<Multimedia omitido>", "media"),
+        ("<Média omis>", "media"),
+        ("<省略多媒体文件>", "media"),
+        ("‎image omitted", "media"),
+        ("‎Bild weggelassen", "media"),
+        ("‎<attached: 00000012-PHOTO-2024.jpg>", "media"),
+        ("IMG-20240305-WA0001.jpg (file attached)", "media"),
+        ("null", "media"),
+        ("This message was deleted", "deleted"),
+        ("You deleted this message", "deleted"),
+        ("Diese Nachricht wurde gelöscht.", "deleted"),
+        ("‎Messages and calls are end-to-end encrypted. No one outside of this chat can read them.", "notice"),
+        ("I deleted this message of yours", "speech"),
+        ("<3", "speech"),
+        ("look: <b> is a tag", "speech"),
+    ],
+)
 def test_what_the_app_wrote_is_not_speech(tmp_path: Path, text: str, kind: str) -> None:
     path = _write(tmp_path, f"05.03.24, 21:07 - Ana: hi\n05.03.24, 21:08 - Ben: {text}\n")
     assert _lines(path)[1].kind == kind
 
 
 def test_system_lines_have_no_speaker(tmp_path: Path) -> None:
-    path = _write(tmp_path, "3/5/24, 9:07 PM - Messages and calls are end-to-end encrypted.\n3/5/24, 9:07 PM - Ana created group \"Trip: June\"\n"
-                            "3/5/24, 9:08 PM - Ana: hi\n")
+    path = _write(
+        tmp_path,
+        '3/5/24, 9:07 PM - Messages and calls are end-to-end encrypted.\n3/5/24, 9:07 PM - Ana created group "Trip: June"\n'
+        "3/5/24, 9:08 PM - Ana: hi\n",
+    )
     assert [(line.kind, line.speaker) for line in _lines(path)] == [("notice", ""), ("notice", ""), ("speech", "Ana")]
 
 
 def test_caption_below_a_picture_is_speech_and_the_edit_mark_is_not(tmp_path: Path) -> None:
-    path = _write(tmp_path, "05.03.24, 21:07 - Ana: IMG-1.jpg (file attached)\nThe new lamp!\n05.03.24, 21:08 - Ben: Nice ‎<This message was edited>\n")
+    path = _write(
+        tmp_path, "05.03.24, 21:07 - Ana: IMG-1.jpg (file attached)\nThe new lamp!\n05.03.24, 21:08 - Ben: Nice ‎<This message was edited>\n"
+    )
     assert [(line.kind, line.text) for line in _lines(path)] == [("speech", "The new lamp!"), ("speech", "Nice")]
 
 
@@ -147,7 +172,7 @@ def test_lines_before_the_first_date_are_quarantined(tmp_path: Path) -> None:
 
 def test_carriage_returns_are_no_part_of_the_text(tmp_path: Path) -> None:
     path = tmp_path / "chat.txt"
-    path.write_bytes("05.03.24, 21:07 - Ana: hi\r\nthere\r\n05.03.24, 21:08 - Ben: ho\r\n".encode())
+    path.write_bytes(b"05.03.24, 21:07 - Ana: hi\r\nthere\r\n05.03.24, 21:08 - Ben: ho\r\n")
     found, _, _ = read(path, me=("ben",))
     assert turns(found[0]) == [("user", "hi\nthere"), ("assistant", "ho")]
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from mobilefinetuner.runtime.data.rules.batch import SHINGLE_CHARS, TextBatch, fold_table
 from mobilefinetuner.runtime.data.rules.duplicates import ExactDuplicates, KeyIndex, similarities
 from mobilefinetuner.runtime.data.rules.rules import RuleEngine
 from mobilefinetuner.runtime.data.text.languages import SCRIPTS, class_table
 from mobilefinetuner.runtime.data.text.words import WordFinder
 from mobilefinetuner.runtime.message import Conversation, Message
+
 from tests.support.chatml import scenario
 
 ODD = "aAbBzZ09 .\n你好微信加vVПривет😀\u2028\x00é"
@@ -29,13 +29,19 @@ def _codes(text: str) -> np.ndarray:
 def _jaccard(one: np.ndarray, other: np.ndarray) -> float:
     """By the definition: sets of 5-character pieces; 0 when the digits differ."""
     digits = [[code for code in text.tolist() if 48 <= code <= 57] for text in (one, other)]
-    first, second = ({tuple(text[at:at + SHINGLE_CHARS].tolist()) for at in range(len(text) - SHINGLE_CHARS + 1)} for text in (one, other))
+    first, second = ({tuple(text[at : at + SHINGLE_CHARS].tolist()) for at in range(len(text) - SHINGLE_CHARS + 1)} for text in (one, other))
     return len(first & second) / max(1, len(first | second)) if digits[0] == digits[1] else 0.0
 
 
 @settings(max_examples=150)
-@given(st.lists(st.tuples(st.text(st.sampled_from("abc1你"), max_size=60), st.integers(0, 60), st.text(st.sampled_from("abc1"), max_size=3)), min_size=1, max_size=6),
-       st.sampled_from([0.0, 0.5, 0.9, 1.0]))
+@given(
+    st.lists(
+        st.tuples(st.text(st.sampled_from("abc1你"), max_size=60), st.integers(0, 60), st.text(st.sampled_from("abc1"), max_size=3)),
+        min_size=1,
+        max_size=6,
+    ),
+    st.sampled_from([0.0, 0.5, 0.9, 1.0]),
+)
 def test_similarities_of_many_pairs_are_those_of_the_sets_and_nothing_similar_is_missed(pairs: list[tuple[str, int, str]], least: float) -> None:
     ones = [_codes(text) for text, _, _ in pairs]
     others = [_codes(text[:at] + put + text[at:]) for text, at, put in pairs]
@@ -70,8 +76,15 @@ def test_words_are_found_wherever_they_stand_in_either_case(texts: list[str], wo
 @settings(max_examples=100)
 @given(TEXTS)
 def test_letters_by_script_are_counted_one_by_one(texts: list[str]) -> None:
-    counts = {name: sum(SCRIPTS[number - 1] == name for text in texts for number in class_table()[[ord(sign) for sign in text] or [10]] if 0 < number <= len(SCRIPTS))
-              for name in SCRIPTS}
+    counts = {
+        name: sum(
+            SCRIPTS[number - 1] == name
+            for text in texts
+            for number in class_table()[[ord(sign) for sign in text] or [10]]
+            if 0 < number <= len(SCRIPTS)
+        )
+        for name in SCRIPTS
+    }
     assert TextBatch(texts).letters_by_script == {name: count for name, count in counts.items() if count}
 
 
@@ -82,11 +95,13 @@ def test_judging_in_batches_equals_judging_one_by_one(tmp_path_factory, texts: l
     folder = tmp_path_factory.mktemp("spool")
     conversations = [Conversation((Message("user", "q"), Message("assistant", text)), {}) for text in texts]
     rules = {"duplicates": "exact", "max_repeated_ngram_share": 0.5, "repeated_ngram_min_chars": 20, "max_character_run": 5}
+
     def judged(sizes: list[int]) -> list[tuple]:
         engine, verdicts, at = RuleEngine(scenario(rules=rules), ["<|im_end|>"], Path(folder)), [], 0
         for size in sizes:
-            verdicts += engine.apply(conversations[at:at + size], range(at, min(at + size, len(conversations))))
+            verdicts += engine.apply(conversations[at : at + size], range(at, min(at + size, len(conversations))))
             at += size
         return [(verdict.conversation is not None, verdict.decisions, verdict.key) for verdict in verdicts]
+
     cut = data.draw(st.integers(1, len(texts)))
     assert judged([1] * len(texts)) == judged([cut] * (-(-len(texts) // cut)))

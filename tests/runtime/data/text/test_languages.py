@@ -6,11 +6,14 @@ import unicodedata
 
 import numpy as np
 import pytest
-
 from mobilefinetuner.runtime.data.text.languages import DIGIT, SCRIPTS, SCRIPTS_OF_LANGUAGE, SPACE, class_table
 
-NAME_OF_SCRIPT = {"Latin": ("LATIN", "FULLWIDTH LATIN", "MODIFIER LETTER"), "Han": ("CJK", "IDEOGRAPHIC", "KANGXI", "HANGZHOU"), "Kana": ("HIRAGANA", "KATAKANA", "HALFWIDTH KATAKANA", "KATAKANA-HIRAGANA"),
-                  "Hangul": ("HANGUL",)}
+NAME_OF_SCRIPT = {
+    "Latin": ("LATIN", "FULLWIDTH LATIN", "MODIFIER LETTER"),
+    "Han": ("CJK", "IDEOGRAPHIC", "KANGXI", "HANGZHOU"),
+    "Kana": ("HIRAGANA", "KATAKANA", "HALFWIDTH KATAKANA", "KATAKANA-HIRAGANA"),
+    "Hangul": ("HANGUL",),
+}
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -22,11 +25,24 @@ def test_letters_of_a_script_are_named_after_it(script: str) -> None:
     assert named and strange == []
 
 
-@pytest.mark.parametrize(("script", "name"), [("Latin", "LATIN SMALL LETTER "), ("Cyrillic", "CYRILLIC SMALL LETTER "), ("Arabic", "ARABIC LETTER "),
-                                              ("Han", "CJK UNIFIED IDEOGRAPH-"), ("Hangul", "HANGUL SYLLABLE "), ("Kana", "HIRAGANA LETTER "),
-                                              ("Devanagari", "DEVANAGARI LETTER "), ("Thai", "THAI CHARACTER "), ("Hebrew", "HEBREW LETTER ")])
+@pytest.mark.parametrize(
+    ("script", "name"),
+    [
+        ("Latin", "LATIN SMALL LETTER "),
+        ("Cyrillic", "CYRILLIC SMALL LETTER "),
+        ("Arabic", "ARABIC LETTER "),
+        ("Han", "CJK UNIFIED IDEOGRAPH-"),
+        ("Hangul", "HANGUL SYLLABLE "),
+        ("Kana", "HIRAGANA LETTER "),
+        ("Devanagari", "DEVANAGARI LETTER "),
+        ("Thai", "THAI CHARACTER "),
+        ("Hebrew", "HEBREW LETTER "),
+    ],
+)
 def test_letters_named_after_a_script_are_in_it(script: str, name: str) -> None:
-    wanted = [code for code in range(0x20, 0x10000) if unicodedata.name(chr(code), "").startswith(name) and unicodedata.category(chr(code)) in ("Ll", "Lo")]
+    wanted = [
+        code for code in range(0x20, 0x10000) if unicodedata.name(chr(code), "").startswith(name) and unicodedata.category(chr(code)) in ("Ll", "Lo")
+    ]
     classes = class_table()[wanted]
     missing = [chr(code) for code, found in zip(wanted, classes) if found != SCRIPTS.index(script) + 1]
     assert len(missing) <= 0.05 * len(wanted), missing
