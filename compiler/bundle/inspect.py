@@ -66,17 +66,12 @@ def print_bundle(description: Mapping[str, Any], console: Console) -> None:
     rows = [(name, _size(file["n_bytes"]), file["sha256"][:16]) for name, file in description["files"].items()]
     console.print(_table(("file", "size", "sha256"), rows))
     if conversions := description["base_conversions"]:
-        console.print(
-            _table(
-                ("base converted", *list(conversions[0])[1:]),
-                ([f"{v:.1e}" if isinstance(v, float) else str(v) for v in c.values()] for c in conversions),
-            )
-        )
-    phases = description["memory"]
-    if phases:
-        console.print(
-            _table(("memory plan", *list(phases[0])[1:]), ([_size(v) if isinstance(v, int) else v for v in phase.values()] for phase in phases))
-        )
+        converted = ([f"{v:.1e}" if isinstance(v, float) else str(v) for v in c.values()] for c in conversions)
+        console.print(_table(("base converted", *list(conversions[0])[1:]), converted))
+    if phases := description["memory"]:
+        console.print(_table(("phase", "memory"), ((phase["phase"], _size(phase["total"])) for phase in phases)))
+        peak, budget = max(phase["total"] for phase in phases), description["recipe"]["device"]["memory_budget_mb"] << 20
+        console.print(f" peak {_size(peak)} of the device's {_size(budget)}; --json has the parts of each phase", highlight=False)
     console.print(_table(("recipe", ""), ((key, str(value)) for key, value in _flat(description["recipe"]))))
 
 

@@ -13,8 +13,61 @@ from dataclasses import dataclass
 from pathlib import Path
 
 # Bit order of AT_HWCAP and AT_HWCAP2 in Linux' arch/arm64/include/uapi/asm/hwcap.h
-HWCAP_NAMES = ["fp", "asimd", "evtstrm", "aes", "pmull", "sha1", "sha2", "crc32", "atomics", "fphp", "asimdhp", "cpuid", "asimdrdm", "jscvt", "fcma", "lrcpc", "dcpop", "sha3", "sm3", "sm4", "asimddp", "sha512", "sve", "asimdfhm", "dit", "uscat", "ilrcpc", "flagm", "ssbs", "sb", "paca", "pacg"]
-HWCAP2_NAMES = ["dcpodp", "sve2", "sveaes", "svepmull", "svebitperm", "svesha3", "svesm4", "flagm2", "frint", "svei8mm", "svef32mm", "svef64mm", "svebf16", "i8mm", "bf16", "dgh", "rng", "bti", "mte"]
+HWCAP_NAMES = [
+    "fp",
+    "asimd",
+    "evtstrm",
+    "aes",
+    "pmull",
+    "sha1",
+    "sha2",
+    "crc32",
+    "atomics",
+    "fphp",
+    "asimdhp",
+    "cpuid",
+    "asimdrdm",
+    "jscvt",
+    "fcma",
+    "lrcpc",
+    "dcpop",
+    "sha3",
+    "sm3",
+    "sm4",
+    "asimddp",
+    "sha512",
+    "sve",
+    "asimdfhm",
+    "dit",
+    "uscat",
+    "ilrcpc",
+    "flagm",
+    "ssbs",
+    "sb",
+    "paca",
+    "pacg",
+]
+HWCAP2_NAMES = [
+    "dcpodp",
+    "sve2",
+    "sveaes",
+    "svepmull",
+    "svebitperm",
+    "svesha3",
+    "svesm4",
+    "flagm2",
+    "frint",
+    "svei8mm",
+    "svef32mm",
+    "svef64mm",
+    "svebf16",
+    "i8mm",
+    "bf16",
+    "dgh",
+    "rng",
+    "bti",
+    "mte",
+]
 # x86-64 psABI levels, in /proc/cpuinfo spelling: each level includes the ones before it
 X86_LEVELS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("x86-64-v2", ("cx16", "lahf_lm", "popcnt", "sse4_1", "sse4_2", "ssse3")),

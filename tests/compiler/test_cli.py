@@ -18,7 +18,7 @@ CONVERSIONS = [
 FIELDS = {
     "abi": {"arch": read_machine_cpu().arch},
     "base_conversions": CONVERSIONS,
-    "recipe": {"train": {"rank": 16, "note": "[bold]店"}},
+    "recipe": {"device": {"memory_budget_mb": 256}, "train": {"rank": 16, "note": "[bold]店"}},
     "required_cpu_features": [],
     "tools": {"mft": "1"},
 }
@@ -104,11 +104,30 @@ def test_bytes_that_are_no_text_are_refused(tmp_path):
 
 def test_inspect_shows_files_recipe_and_whether_it_runs_here(bundle):
     page = mft("inspect", str(bundle), COLUMNS="200").stdout.decode()
-    for text in ("mft.pyz", "plan.json", "train.rank", "16", "[bold]店", "runs here", "yes", "backward", "97.0 MiB", "512 B", "Q4_0", "2.5e-05"):
+    for text in (
+        "mft.pyz",
+        "plan.json",
+        "train.rank",
+        "16",
+        "[bold]店",
+        "runs here",
+        "yes",
+        "backward",
+        "133.0 MiB of the device's 256.0 MiB",
+        "Q4_0",
+        "2.5e-05",
+    ):
         assert text in page
     document = json.loads(mft("inspect", str(bundle), "--json").stdout)
     assert document["runs_here"] and set(document["files"]) == {"mft.pyz", "plan.json"} and document["recipe"] == FIELDS["recipe"]
     assert document["memory"][0]["total"] == (133 << 20) + 512
+
+
+def test_inspect_fits_80_columns_without_breaking_a_word(bundle):
+    lines = mft("inspect", str(bundle), COLUMNS="80").stdout.decode().splitlines()
+    assert max(map(len, lines)) <= 80
+    cells = {cell.strip() for line in lines for cell in line.split("|")}
+    assert {"backward", "phase", "memory", "133.0 MiB"} <= cells
 
 
 def test_inspect_explains_a_bundle_for_another_machine(tmp_path):

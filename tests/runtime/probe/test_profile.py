@@ -19,7 +19,24 @@ from mobilefinetuner.runtime.probe.core_benchmark import Benchmark, Measurement
 from mobilefinetuner.runtime.probe.machine import read_machine
 from mobilefinetuner.runtime.probe.profile import ARM_FEATURES, device_profile, profile_yaml
 
-A76 = ["fp", "asimd", "evtstrm", "aes", "pmull", "sha1", "sha2", "crc32", "atomics", "fphp", "asimdhp", "cpuid", "asimdrdm", "lrcpc", "dcpop", "asimddp"]
+A76 = [
+    "fp",
+    "asimd",
+    "evtstrm",
+    "aes",
+    "pmull",
+    "sha1",
+    "sha2",
+    "crc32",
+    "atomics",
+    "fphp",
+    "asimdhp",
+    "cpuid",
+    "asimdrdm",
+    "lrcpc",
+    "dcpop",
+    "asimddp",
+]
 MACHINES = {
     "pixel-6": dict(features=A76, kinds=["0xd05"] * 4 + ["0xd0b"] * 2 + ["0xd44"] * 2, capacity=[124] * 4 + [427] * 2 + [1024] * 2,
                     khz=[1803000] * 4 + [2253000] * 2 + [2802000] * 2, total_kb=7_900_000, free_kb=3_000_000),
