@@ -235,7 +235,7 @@ class TrainRecipe(Checked):
     warmup_share: float = setting(0.1, Range(at_least=0, at_most=0.9))
     """share of the steps in which the learning rate rises linearly"""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
-    """course of the learning rate after the warm-up; linear and cosine end at 0"""
+    """course of the learning rate after the warm-up; linear and cosine would reach 0 one step after the last"""
     max_grad_norm: float = setting(1.0, Range(at_least=0, at_most=1e6))
     """gradients are scaled down to this global norm; 0: never"""
     max_update: float = setting(0.0, Range(at_least=0, at_most=1e6))

@@ -65,7 +65,8 @@ def choose_bucket(plan: Plan, weights_bytes: int, threads: int, longest_sample: 
     """
     holding = [bucket for bucket in plan.buckets if parse_bucket(bucket)[1] >= longest_sample]
     if not holding:
-        raise UserError("data", f"has a sample of {longest_sample} tokens", f"at most {parse_bucket(plan.buckets[-1])[1]}", "ingest with this bundle")
+        longest_row = max(parse_bucket(bucket)[1] for bucket in plan.buckets)
+        raise UserError("data", f"has a sample of {longest_sample} tokens", f"at most {longest_row}", "ingest with this bundle")
     needs = {bucket: peak_bytes(plan, weights_bytes, threads, bucket) for bucket in holding}
     fitting = [b for b in holding if available_bytes is None or needs[b] <= available_bytes]
     if not fitting:

@@ -59,7 +59,10 @@ class TrainingSchedule:
         return math.ceil(self.samples / self.settings.batch_samples)
 
     def learning_rate(self, step: int) -> float:
-        """Of step 1..steps: a linear rise over the warm-up, then the schedule's way down to 0."""
+        """Of step 1..steps: a linear rise over the warm-up, then the schedule's way down.
+
+        It would reach 0 one step after the last, so that no step is without effect; after the warm-up the rates are those of transformers.
+        """
         s = self.settings
         warmup = round(s.warmup_share * self.steps)
         if step <= warmup:

@@ -17,14 +17,17 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from mobilefinetuner.runtime.cli import main
 from mobilefinetuner.runtime.errors import NotPromoted, UserError
 from mobilefinetuner.runtime.gguf.file import GgufFile
+from mobilefinetuner.runtime.storage import checkpoint
 from mobilefinetuner.runtime.storage.audit import AuditLog
 from mobilefinetuner.runtime.storage.durable import use_layer
+from mobilefinetuner.runtime.storage.workspace import Workspace
 from mobilefinetuner.runtime.versions.store import VersionStore
 from mobilefinetuner.runtime.versions.version_block import read_version_block
 
@@ -32,7 +35,6 @@ from tests.support.failing_storage import Recording, failing_layer
 
 pytestmark = pytest.mark.slow
 STEPS = 3
-FINISHED = (0, NotPromoted.exit_code)
 RANDOM_KILLS = 200
 START_SHARE = 0.25
 """of a run's time that is taken by starting Python, before which a kill would hit nothing"""
@@ -90,22 +92,32 @@ def payload(bundle: Path, workspace: Path) -> str:
     return read_version_block(GgufFile.open(store.model_path(store.ids()[-1]))).payload_sha256
 
 
+@dataclass(frozen=True)
+class Finished:
+    """How a run ends that nobody stops."""
+
+    code: int
+    """0 or 3, by the verdict on the version"""
+    payload: str
+
+
 @pytest.fixture(scope="module")
-def uninterrupted(bundle, data, tmp_path_factory) -> str:
+def uninterrupted(bundle, data, tmp_path_factory) -> Finished:
     workspace = tmp_path_factory.mktemp("uninterrupted") / "work"
-    assert tune(bundle, data, workspace) in FINISHED
-    return payload(bundle, workspace)
+    code = tune(bundle, data, workspace)
+    assert code in (0, NotPromoted.exit_code)
+    return Finished(code, payload(bundle, workspace))
 
 
-def check_goes_on(bundle: Path, data: Path, workspace: Path, wanted: str) -> None:
+def check_goes_on(bundle: Path, data: Path, workspace: Path, wanted: Finished) -> None:
     """The workspace is sound, and the run ends as if it had never been stopped."""
     store = VersionStore(workspace / "versions", bundle / "model.gguf")
     assert store.open().notices == () and store.listing().notices == ()
-    code = tune(bundle, data, workspace, "--resume")
-    if code == UserError.exit_code and not store.ids():
-        code = tune(bundle, data, workspace)  # killed before the first checkpoint
-    assert code in FINISHED or (store.ids() and code == UserError.exit_code)
-    assert payload(bundle, workspace) == wanted
+    goes_on = checkpoint.load_newest(Workspace(workspace).tune_dir) is not None
+    assert tune(bundle, data, workspace, "--resume") == (wanted.code if goes_on else UserError.exit_code)
+    if not store.ids():  # stopped before the first checkpoint
+        assert not goes_on and tune(bundle, data, workspace) == wanted.code
+    assert payload(bundle, workspace) == wanted.payload
     assert AuditLog(workspace / "audit.jsonl").verify().holds and store.open().notices == ()
 
 
@@ -142,7 +154,7 @@ def test_tune_on_a_storage_that_refuses_says_so_and_goes_on_when_it_is_well_agai
         shutil.rmtree(workspace, ignore_errors=True)
         code = tune(bundle, data, workspace, layer=failing_layer(number, error, harmless), said=said)
         text = said.read_text(encoding="utf-8")
-        assert "Traceback" not in text and (code in FINISHED or (code == UserError.exit_code and reason in text)), (number, text)
+        assert "Traceback" not in text and (code == uninterrupted.code or (code == UserError.exit_code and reason in text)), (number, text)
         check_goes_on(bundle, data, workspace, uninterrupted)
 
 
@@ -161,7 +173,7 @@ def test_tune_whose_bundle_vanishes_says_so_and_goes_on_when_it_is_back(bundle, 
         code = tune(fragile, data, workspace, layer=Recording(before), said=said)
         (tmp_path / "away").rename(fragile)
         text = said.read_text(encoding="utf-8")
-        assert "Traceback" not in text and code in (*FINISHED, UserError.exit_code), (number, text)
+        assert "Traceback" not in text and code in (uninterrupted.code, UserError.exit_code), (number, text)
         refused += code == UserError.exit_code
         check_goes_on(fragile, data, workspace, uninterrupted)
     assert refused
@@ -204,7 +216,7 @@ def test_tune_killed_at_random_moments_again_and_again_goes_on_to_the_same_weigh
                 if (workspace / "versions").is_dir() and VersionStore(workspace / "versions", bundle / "model.gguf").ids():
                     break
                 continue
-            assert code in FINISHED
+            assert code == uninterrupted.code
             break
         check_goes_on(bundle, data, workspace, uninterrupted)
         shutil.rmtree(workspace)
