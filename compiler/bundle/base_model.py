@@ -13,14 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
-from ...runtime.bundle.plan import PROJECTIONS
+from ...runtime.bundle.plan import ALIGNMENT, PROJECTIONS
 from ...runtime.errors import UserError
 from ...runtime.gguf.blocks import FOLDABLE_TYPES
 from ...runtime.gguf.file import GgufFile, TensorInfo, TensorSource, write_gguf
 from ...runtime.gguf.types import FILE_TYPE_CODES, FILE_TYPE_KEY, Field
 from ...runtime.versions.version_block import RESERVED_KEY, reserved_field
 from ..kernels.block_types import BLOCK_TYPES
-from ..lowering.arena import ALIGNMENT
 from ..recipe.schema import QuantizationRecipe, TrainRecipe
 from .block_conversion import convert, dequantized
 

@@ -32,15 +32,13 @@ class Linear:
 
 LEVELS = {"Q4_0": 16, "Q4_1": 16, "Q4_K": 16, "Q5_0": 32, "Q5_1": 32, "Q5_K": 32}
 """the types that are linear in groups of 32, with the number of their quants"""
-TARGETS = ("Q4_1", "Q5_1")
-"""the types that any d and m can be written in"""
 
 
 def convert(raw: np.ndarray, from_type: str, to_type: str) -> np.ndarray:
     """raw [N, row bytes] u8 → [N, row bytes] u8; ValueError when a scale does not fit into fp16"""
     if from_type == to_type:
         return raw
-    if to_type in TARGETS and LEVELS.get(from_type, 64) <= LEVELS[to_type]:
+    if to_type in blocks.FOLDABLE_TYPES and LEVELS.get(from_type, 64) <= LEVELS[to_type]:
         return _packed(_linear(np.ascontiguousarray(raw), from_type), to_type)
     return gguf.quantize(dequantized(raw, from_type), gguf.GGMLQuantizationType[to_type])
 

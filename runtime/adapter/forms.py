@@ -13,13 +13,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .tensors import GROUP_COLUMNS, AdapterTensors
+from ..gguf.types import BLOCK_ELEMENTS
+from .tensors import AdapterTensors
 
 
 def as_lora(adapter: AdapterTensors) -> AdapterTensors:
     """A classic LoRA of one rank for all tensors: A [R,K], B [N,R]; smaller ranks are filled up with zeros."""
     rank = max(a.shape[0] for a, _ in adapter.pairs.values())
-    width = GROUP_COLUMNS if adapter.kind == "grouped" else 1
+    width = BLOCK_ELEMENTS if adapter.kind == "grouped" else 1
     pairs = {}
     for name, (a, b) in adapter.pairs.items():
         missing = rank - a.shape[0]
@@ -33,9 +34,9 @@ def as_grouped(adapter: AdapterTensors) -> AdapterTensors | None:
         return adapter
     pairs = {}
     for name, (a, b) in adapter.pairs.items():
-        if a.shape[1] % GROUP_COLUMNS:
+        if a.shape[1] % BLOCK_ELEMENTS:
             return None
-        groups = a.reshape(a.shape[0], -1, GROUP_COLUMNS)
+        groups = a.reshape(a.shape[0], -1, BLOCK_ELEMENTS)
         if (groups != groups[..., :1]).any():
             return None
         pairs[name] = np.ascontiguousarray(groups[..., 0]), b

@@ -13,15 +13,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 
+from ..bundle.plan import AdapterKind
 from ..errors import UserError
+from ..gguf.types import BLOCK_ELEMENTS
 from ..storage.durable import DurableFile, canonical_json, read_sealed_json, write_sealed_json
 
-AdapterKind = Literal["grouped", "lora"]
-GROUP_COLUMNS = 32
 MATRIX_NAME, DESCRIPTION_NAME = "adapter.bin", "adapter.json"
 
 
@@ -52,7 +52,7 @@ class AdapterTensors:
     def weight_shape(self, name: str) -> tuple[int, int]:
         """Shape [N, K] of the weight that this pair changes."""
         a, b = self.pairs[name]
-        return b.shape[0], a.shape[1] * (GROUP_COLUMNS if self.kind == "grouped" else 1)
+        return b.shape[0], a.shape[1] * (BLOCK_ELEMENTS if self.kind == "grouped" else 1)
 
     @property
     def n_bytes(self) -> int:

@@ -10,17 +10,47 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, get_args
 
 PLAN_FORMAT = 1
 
 Role = Literal["input", "weight", "adapter", "output", "gradient"]
+AdapterKind = Literal["grouped", "lora"]
+Projection = Literal["attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"]
+PROJECTIONS: tuple[Projection, ...] = get_args(Projection)
+"""the quantized matrices of a block, by their names in GGUF"""
 MOUNTED = "_mounted"
 """ending of the name of an inference entry that computes an adapter beside the weights"""
-ITEM_BYTES = {"float32": 4, "int32": 4, "uint8": 1}
+Dtype = Literal["float32", "int32", "uint8"]
+ITEM_BYTES: Mapping[Dtype, int] = {"float32": 4, "int32": 4, "uint8": 1}
+ALIGNMENT = 64
+"""bytes: every tensor that a kernel is given starts at a multiple of it"""
 
 
-def n_bytes(shape: tuple[int, ...], dtype: str) -> int:
+class Hyperparameters(NamedTuple):
+    """The numbers that adamw_step is given, in the order in which they stand in its operand `hyper`."""
+
+    learning_rate: float
+    beta1: float
+    beta2: float
+    epsilon: float
+    weight_decay: float
+    bias_correction1: float
+    """1 - beta1^step"""
+    bias_correction2: float
+    """1 - beta2^step"""
+    gradient_scale: float
+    """the gradient is multiplied by it first"""
+    max_update: float
+    """largest absolute change of one parameter"""
+
+
+def aligned(size_bytes: int) -> int:
+    """Rounded up to the alignment."""
+    return -(-size_bytes // ALIGNMENT) * ALIGNMENT
+
+
+def n_bytes(shape: tuple[int, ...], dtype: Dtype) -> int:
     """Bytes of a dense tensor."""
     size = ITEM_BYTES[dtype]
     for extent in shape:
@@ -42,7 +72,7 @@ class Operand:
     name: str
     role: Role
     shape: tuple[int, ...]
-    dtype: str
+    dtype: Dtype
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Operand:
@@ -59,7 +89,7 @@ class Argument:
     offset_bytes: int
     """from the start of the scratch memory; 0 for an operand"""
     shape: tuple[int, ...]
-    dtype: str
+    dtype: Dtype
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Argument:
@@ -136,7 +166,7 @@ class AdapterTensor:
 class AdapterPlan:
     """The adapter: one flat fp32 vector with named views, all views of a layer side by side."""
 
-    kind: Literal["grouped", "lora"]
+    kind: AdapterKind
     rank: int
     scale: float
     """the effective scale, alpha / rank"""
@@ -241,9 +271,6 @@ class Plan:
         values["memory"] = tuple(PhaseMemory.from_json(m) for m in values["memory"])
         values["buckets"], values["signatures"] = tuple(values["buckets"]), tuple(values["signatures"])
         return cls(**values)
-
-
-PROJECTIONS = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
 
 
 def signature_of(types: Mapping[str, str]) -> str:

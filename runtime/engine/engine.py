@@ -17,10 +17,10 @@ import numpy as np
 
 from ..adapter.flat_vector import load_into
 from ..adapter.tensors import AdapterTensors
-from ..bundle.plan import MOUNTED, PROJECTIONS, Entry, Plan, signature_of
+from ..bundle.plan import ALIGNMENT, MOUNTED, PROJECTIONS, Entry, Plan, signature_of
 from ..errors import UserError
 from ..gguf.file import GgufFile
-from .kernel_library import ALIGNMENT, KernelLibrary, Program
+from .kernel_library import KernelLibrary, Program
 from .tensors import Arena, mounted_tensors
 
 BLOCK_NORMS = ("attn_norm", "ffn_norm")

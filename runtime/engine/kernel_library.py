@@ -16,15 +16,14 @@ from pathlib import Path
 
 import numpy as np
 
-from ..bundle.plan import Entry
+from ..bundle.plan import ALIGNMENT, Dtype, Entry
 from ..errors import MftError
 from .executable_place import executable_path
 
 CPU_DEVICE = 1
 DLTENSOR_POINTER = 7
-DTYPES = {"float32": (2, 32), "int32": (0, 32), "uint8": (1, 8)}
+DTYPES: Mapping[Dtype, tuple[int, int]] = {"float32": (2, 32), "int32": (0, 32), "uint8": (1, 8)}
 """DLPack type code and bits"""
-ALIGNMENT = 64
 DLTENSOR = np.dtype(
     [("data", "u8"), ("device_type", "i4"), ("device_id", "i4"), ("ndim", "i4"), ("code", "u1"), ("bits", "u1"), ("lanes", "u2"),
      ("shape", "u8"), ("strides", "u8"), ("byte_offset", "u8")]

@@ -14,12 +14,12 @@ from typing import Literal
 
 import numpy as np
 
-from ..bundle.plan import MOUNTED, Plan, n_bytes, parse_bucket
-from .kernel_library import ALIGNMENT, aligned_bytes
+from ..bundle.plan import MOUNTED, Dtype, Hyperparameters, Plan, aligned, n_bytes, parse_bucket
+from .kernel_library import aligned_bytes
 
 Part = Literal["adapter", "optimizer", "activations", "scratch"]
-HYPER_COUNT = 9
-"""scalars that adamw_step takes"""
+STATE_VECTORS = ("parameters", "first_moment", "second_moment")
+"""what a checkpoint keeps of a run: each as long as the adapter"""
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,13 @@ class TensorSpec:
 
     name: str
     shape: tuple[int, ...]
-    dtype: str
+    dtype: Dtype
     part: Part
 
     @property
     def n_bytes(self) -> int:
         """With padding to the alignment."""
-        return -(-n_bytes(self.shape, self.dtype) // ALIGNMENT) * ALIGNMENT
+        return aligned(n_bytes(self.shape, self.dtype))
 
 
 class Arena:
@@ -66,7 +66,7 @@ def adapter_tensors(plan: Plan) -> list[TensorSpec]:
         TensorSpec("gradient", size, "float32", "optimizer"),
         TensorSpec("first_moment", size, "float32", "optimizer"),
         TensorSpec("second_moment", size, "float32", "optimizer"),
-        TensorSpec("hyper", (HYPER_COUNT,), "float32", "optimizer"),
+        TensorSpec("hyper", (len(Hyperparameters._fields),), "float32", "optimizer"),
         TensorSpec("norm", (1,), "float32", "optimizer"),
     ]
 

@@ -13,10 +13,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .types import TENSOR_TYPES
+from .types import BLOCK_ELEMENTS, TENSOR_TYPES
 
-GROUP = 32
-"""elements of one block of every quantized type here"""
 FOLDABLE_TYPES = ("Q4_1", "Q5_1")
 """types with a minimum per block of 32, into which a grouped adapter folds"""
 
@@ -103,7 +101,7 @@ def dequantize(raw: np.ndarray, type_name: str) -> np.ndarray:
 
 def _groups(values: np.ndarray) -> np.ndarray:
     """[N, K] f32 → [N, G, 32] f32"""
-    return values.reshape(values.shape[0], -1, GROUP)
+    return values.reshape(values.shape[0], -1, BLOCK_ELEMENTS)
 
 
 def _inverse(d: np.ndarray) -> np.ndarray:

@@ -59,6 +59,8 @@ _TENSOR_TYPE_ROWS = (
     ("MXFP4", 39, 32, 17),
 )
 TENSOR_TYPES: dict[str, TensorType] = {row[0]: TensorType(*row) for row in _TENSOR_TYPE_ROWS}
+BLOCK_ELEMENTS = TENSOR_TYPES["Q4_1"].block_elements
+"""the 32 of a block: every quantized type that kernels read and merges write; and the inputs that share a column of a grouped A"""
 TENSOR_TYPES_BY_CODE: dict[int, TensorType] = {kind.code: kind for kind in TENSOR_TYPES.values()}
 
 FILE_TYPE_KEY = "general.file_type"

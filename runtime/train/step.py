@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..bundle.plan import parse_bucket
+from ..bundle.plan import Hyperparameters, parse_bucket
 from ..engine.engine import Engine
 from ..engine.head import score_rows
 from ..engine.packing import PackedBatch
@@ -117,9 +117,10 @@ class TrainStep:
             raise MftError(f"step {step}: the gradient's norm is {norm}; {self.first_bad_layer()}")
         clip = optimizer.max_grad_norm
         scale = clip / norm if clip and norm > clip else 1.0
-        self.state["hyper"][:] = (
-            learning_rate, optimizer.beta1, optimizer.beta2, optimizer.epsilon, optimizer.weight_decay,
-            1.0 - optimizer.beta1**step, 1.0 - optimizer.beta2**step, scale, optimizer.max_update or np.finfo(np.float32).max,
+        self.state["hyper"][:] = Hyperparameters(
+            learning_rate=learning_rate, beta1=optimizer.beta1, beta2=optimizer.beta2, epsilon=optimizer.epsilon,
+            weight_decay=optimizer.weight_decay, bias_correction1=1.0 - optimizer.beta1**step, bias_correction2=1.0 - optimizer.beta2**step,
+            gradient_scale=scale, max_update=optimizer.max_update or float(np.finfo(np.float32).max),
         )  # fmt: skip
         self._adamw.run()
         self.state["gradient"][:] = 0

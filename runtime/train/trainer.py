@@ -18,12 +18,11 @@ import numpy as np
 from ..adapter.flat_vector import initialise
 from ..engine.engine import Engine
 from ..engine.packing import Tokens, label_count, pack
+from ..engine.tensors import STATE_VECTORS
 from ..errors import MftError, Paused, UserError
 from ..storage import checkpoint
 from .schedule import TrainingSchedule
 from .step import TrainStep
-
-STATE_VECTORS = ("parameters", "first_moment", "second_moment")
 
 
 @dataclass(frozen=True)

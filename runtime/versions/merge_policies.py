@@ -19,6 +19,7 @@ from .. import __version__
 from ..adapter.tensors import AdapterTensors
 from ..bundle.folder import Bundle
 from ..bundle.plan import AdapterPlan
+from ..engine.tensors import STATE_VECTORS
 from ..gguf.file import GgufFile
 from ..gguf.types import tensor_bytes
 from ..storage import checkpoint
@@ -29,8 +30,6 @@ from .staged import StagedVersion
 from .version_block import VersionBlock
 
 Policy = Literal["auto", "fold", "exact", "mount"]
-CHECKPOINT_VECTORS = 3
-"""the adapter and the two moments"""
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ def merge_or_mount(new: StagedVersion, on: OpenedVersion, targets: Sequence[Merg
 
 def run_bytes(policy: Policy, model: GgufFile, plan: AdapterPlan) -> int:
     """What a whole run writes at its peak: the version and the checkpoints, of which one more than is kept exists at times."""
-    checkpoints = (checkpoint.KEPT + 1) * CHECKPOINT_VECTORS * 4 * plan.size
+    checkpoints = (checkpoint.KEPT + 1) * len(STATE_VECTORS) * 4 * plan.size
     if policy == "mount":
         return checkpoints + 4 * plan.size
     grown = 0

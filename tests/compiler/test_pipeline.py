@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from mobilefinetuner.runtime.bundle.folder import Bundle
-from mobilefinetuner.runtime.bundle.plan import Plan
-from mobilefinetuner.runtime.engine.kernel_library import ALIGNMENT
+from mobilefinetuner.runtime.bundle.plan import ALIGNMENT, Plan
 from mobilefinetuner.runtime.errors import UserError
 from mobilefinetuner.runtime.gguf.file import GgufFile
 
