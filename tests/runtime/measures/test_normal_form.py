@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+from zipfile import ZipFile
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mobilefinetuner.runtime import measures
 from mobilefinetuner.runtime.measures.normal_form import fold, han_variants
 
 
@@ -61,3 +67,15 @@ def test_no_simplified_character_is_folded_further() -> None:
     variants = han_variants()
     assert len(variants) > 2500 and not set(variants) & set(variants.values())
     assert all(len(character) == 1 for pair in variants.items() for character in pair)
+
+
+def test_the_table_is_read_from_inside_a_zip_archive_too(tmp_path: Path) -> None:
+    """The runtime travels as one archive."""
+    folder = Path(measures.__file__).parent
+    archive = tmp_path / "mft.pyz"
+    with ZipFile(archive, "w") as packed:
+        for path in folder.iterdir():
+            if path.is_file():
+                packed.write(path, f"measures/{path.name}")
+    program = "import sys; sys.path.insert(0, sys.argv[1]); from measures.normal_form import fold; sys.exit(fold('藍') != '蓝')"
+    assert subprocess.run([sys.executable, "-c", program, str(archive)], cwd=tmp_path, check=False).returncode == 0
