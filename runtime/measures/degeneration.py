@@ -27,7 +27,9 @@ LOOP_MIN_TOKENS = 20
 TAIL_ROUNDS, TAIL_MAX_PERIOD = 3, 40
 """an answer that ends in so many equal rounds will not have stopped by itself"""
 MIN_LANGUAGE_UNITS = 6
-"""letters of evidence (language_guess) under which no script is called wrong: a name may stand in any script"""
+"""units of evidence (language_guess) under which no script is called wrong: a name may stand in any script"""
+MIN_HAN_UNITS = 3
+"""the same for a question in Han characters, which are no foreign names"""
 
 SCRIPTS = {"zh": "HAN", "ja": "HAN", "ko": "HANGUL", "ru": "CYRILLIC", "ar": "ARABIC"}
 """of the known languages; all others are LATIN"""
@@ -107,15 +109,25 @@ def is_cut_off(text: str, reached_limit: bool) -> bool:
 
 
 def is_wrong_language(answer: str, question: str, expected: Sequence[str] = ()) -> bool:
-    """Whether the answer is surely in no language that fits: the question's if it can be told and is expected, else the expected ones.
+    """Whether the answer is surely in no language that fits.
 
+    That is the question's, if it can be told and is expected; else the expected ones in the question's script; else all expected ones.
     Never, if the question asks for a language or a translation, or a language is expected that the guess does not know.
     """
     if _ASKS_FOR_LANGUAGE.search(question) or any(code not in LANGUAGES for code in expected):
         return False
     asked, given = guess_language(question), guess_language(answer)
-    wanted = (asked.language,) if asked.language and (not expected or asked.language in expected) else tuple(expected)
+    has_script = asked.units >= (MIN_HAN_UNITS if asked.script == "HAN" else MIN_LANGUAGE_UNITS)
+    wanted = tuple(expected)
+    if asked.language and (not expected or asked.language in expected):
+        wanted = (asked.language,)
+    elif has_script and not asked.language:
+        wanted = tuple(code for code in expected if _script(code) == asked.script) or wanted
     if given.language and wanted:
         return given.language not in wanted
-    scripts = {SCRIPTS.get(code, "LATIN") for code in wanted} or ({asked.script} if asked.units >= MIN_LANGUAGE_UNITS else {given.script})
+    scripts = {_script(code) for code in wanted} or ({asked.script} if has_script else {given.script})
     return given.units >= MIN_LANGUAGE_UNITS and given.script not in scripts
+
+
+def _script(code: str) -> str:
+    return SCRIPTS.get(code, "LATIN")

@@ -12,16 +12,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from .entity_tokens import Token, entity_tokens, prepared
 from .normal_form import fold
 
 PHONE_MIN_DIGITS = 7
 _PHONE = re.compile(r"\+?[\d(][\d\s\-()./]*")
-_GROUPED = re.compile(r"\d{1,3}(?:\.\d{3})+|\d+\.\d+")
+_DECIMAL = re.compile(r"\d+\.\d+")
 _EMAIL = re.compile(r"\S+@[a-z0-9\-]+(?:\.[a-z0-9\-]+)+")
 _HOST = re.compile(r"(?:https?://)?(?:[a-z0-9][a-z0-9\-]*\.)+[a-z][a-z0-9\-]+(?:[/?#]\S*)?")
-_PHONE_GAP = r"[\s\-()./]{0,3}"
+_PHONE_GAP = r"[\s\-()./,]{0,3}"
 
 
 @dataclass(frozen=True)
@@ -44,16 +45,16 @@ def find_entities(answer: str, required: Iterable[str], forbidden: Iterable[str]
 
 def contains_entity(text: str, entity: str) -> bool:
     """Whether the entity stands in the text, in whatever form."""
-    wanted = _without_breaks(entity_tokens(entity))
-    if not wanted:
-        raise ValueError(f"the entity {entity!r} has no letter, digit or sign to look for")
-    if pattern := _phone(entity, wanted) or _address(entity):
-        return pattern.search(prepared(text)) is not None
+    wanted, pattern = _sought(entity)
+    if pattern and pattern.search(prepared(text)):
+        return True
+    if pattern and len(wanted) > 1:
+        return False
     tokens = entity_tokens(text)
     if len(wanted) == 1:
         return any(_is_same(token, wanted[0]) and (wanted[0].is_spelled or not token.is_spelled) for token in tokens)
     places = range(len(tokens) - len(wanted) + 1)
-    return any(all(_is_same(token, want) for token, want in zip(tokens[at:], wanted, strict=False)) for at in places)
+    return any(all(map(_is_same, tokens[at : at + len(wanted)], wanted)) for at in places)
 
 
 def recall(findings: Sequence[EntityFindings]) -> float | None:
@@ -63,13 +64,17 @@ def recall(findings: Sequence[EntityFindings]) -> float | None:
     return found / total if total else None
 
 
-def _without_breaks(tokens: Sequence[Token]) -> tuple[Token, ...]:
-    kept = list(tokens)
-    while kept and kept[-1].kind == "break":
-        kept.pop()
-    while kept and kept[0].kind == "break":
-        kept.pop(0)
-    return tuple(kept)
+@lru_cache(maxsize=4096)
+def _sought(entity: str) -> tuple[tuple[Token, ...], re.Pattern[str] | None]:
+    """The tokens to find, and the pattern that finds an address or a telephone number as a whole."""
+    tokens = list(entity_tokens(entity))
+    while tokens and tokens[-1].kind == "break":
+        tokens.pop()
+    while tokens and tokens[0].kind == "break":
+        tokens.pop(0)
+    if not tokens:
+        raise ValueError(f"the entity {entity!r} has no letter, digit or sign to look for")
+    return tuple(tokens), _phone(entity, tokens) or _address(entity)
 
 
 def _is_same(token: Token, want: Token) -> bool:
@@ -77,16 +82,11 @@ def _is_same(token: Token, want: Token) -> bool:
 
 
 def _phone(entity: str, tokens: Sequence[Token]) -> re.Pattern[str] | None:
-    """The digits of a telephone number in their order with at most blanks, dashes, points, slashes and brackets between them."""
+    """The digits of a telephone number in their order with at most blanks, dashes, points, commas and brackets between them."""
     folded = fold(entity).strip()
     digits = re.sub(r"\D", "", folded)
-    if (
-        not _PHONE.fullmatch(folded)
-        or len(digits) < PHONE_MIN_DIGITS
-        or len(tokens) == 1
-        and tokens[0].kind != "number"
-        or _GROUPED.fullmatch(folded)
-    ):
+    has_other_meaning = len(tokens) == 1 and tokens[0].kind != "number"  # a date
+    if has_other_meaning or len(digits) < PHONE_MIN_DIGITS or not _PHONE.fullmatch(folded) or _DECIMAL.fullmatch(folded):
         return None
     return re.compile(rf"(?<!\d)(?<!\d[-.]){_PHONE_GAP.join(digits)}(?![-.]?\d)")
 

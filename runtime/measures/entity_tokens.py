@@ -30,15 +30,10 @@ class Token(NamedTuple):
     """a number written as a word: "one" is often no number at all"""
 
 
-TOP_LEVEL = (
-    "com|org|net|edu|gov|info|biz|app|dev|shop|store|io|ai|tv|example|test|invalid|cn|hk|tw|jp|kr|sg|id|my|de|at|ch|fr|es|nl|uk|eu|ru|br|mx|au|ca"
-)
-"""Endings of a bare host name. Those that are common English words (it, is, in, me, so, to, be) are left out: "a box.It costs" is no host"""
-UNITS = (
-    "km|cm|mm|m|kg|g|mg|lb|lbs|oz|l|ml|kw|kwh|w|v|mah|ma|a|hz|ghz|mhz|gb|mb|tb|kb|h|hr|hrs|min|mins|s|sec|secs|ms|px|in|ft|k|"
-    "usd|eur|gbp|rmb|cny|idr|rp"
-)
-"""Letters that may stick to a number without making it a code: 40W is 40 W, but E19, 3D and 47th are words"""
+TOP_LEVEL = "com|org|net|edu|gov|info|biz|app|dev|shop|store|io|ai|tv|example|test|invalid|cn|hk|tw|jp|kr|sg|id|de|ch|fr|es|nl|uk|eu|ru|br|mx|au|ca"
+"""Endings of a bare host name. Those that are common English words (it, is, in, at, my, me, so, to, be) are left out: "a box.It costs" is no host"""
+UNITS = "km|cm|mm|m|kg|g|mg|lb|lbs|oz|l|ml|kw|kwh|w|v|mah|ma|hz|ghz|mhz|gb|mb|tb|kb|h|hr|hrs|min|mins|sec|secs|ms|px|ft|usd|eur|gbp|rmb|cny|idr|rp"
+"""Letters that may stick to a number without making it a code: 40W is 40 W, but E19, 3D, 12a and 47th are words"""
 UNIT_WORDS = frozenset(UNITS.split("|"))
 PERCENT_WORDS = ("percent", "pct", "prozent", "persen", "процент", "процента", "процентов")
 _PERCENT_PHRASES = re.compile(r"(?<=\d)\s*(?:per cent|por ciento|pour cent)\b")
@@ -68,11 +63,10 @@ _PATTERNS: dict[str, str] = {
 _TOKEN = re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in _PATTERNS.items()))
 _SPACED_THOUSANDS = re.compile("(?<=\\d)[\u00a0\u202f\u2009](?=\\d{3}(?!\\d))")
 _MAYBE_TIME = re.compile(rf"{_HOUR}\.{_MINUTE}")
-
-
 _ONES = "|".join(word for word, value in NUMBER_WORDS.items() if value <= 9)
 _COMPOUND = re.compile(rf"\b({'|'.join(TENS_WORDS)})[- ]({_ONES})\b")
-_SPELLED = re.compile(rf"\b({'|'.join([*NUMBER_WORDS, *TENS_WORDS])})\b")
+_SPELLED_NUMBERS = {word: value for word, value in (NUMBER_WORDS | TENS_WORDS).items() if word != "one"}
+_SPELLED = re.compile(rf"\b(?:{'|'.join(_SPELLED_NUMBERS)})\b")
 _CURRENCY_BEFORE = re.compile(
     r"(us\$|[$€£¥₹₩฿₫]|\b(?:usd|eur|gbp|rmb|cny|jpy|idr|rp)\b\.?|\brp(?=\d))(?:(?=\d)|(?<!\d.)(?<!\d\s.)\s(?=\d))(\d+(?:[.,']\d+)*)"
 )
@@ -99,7 +93,7 @@ def prepared(text: str) -> str:
     """The folded text after what needs more than one token to be seen: spelled numbers, addresses with (at), currencies before their number."""
     text = chinese_numbers_to_digits(fold(_SPACED_THOUSANDS.sub(",", text)))
     text = _COMPOUND.sub(lambda match: str(TENS_WORDS[match[1]] + NUMBER_WORDS[match[2]]), text)
-    text = _SPELLED.sub(lambda match: str(NUMBER_WORDS.get(match[1]) or TENS_WORDS[match[1]]) if match[1] != "one" else "one", text)
+    text = _SPELLED.sub(lambda match: str(_SPELLED_NUMBERS[match[0]]), text)
     text = re.sub(r"\s*[\[(]\s*(?:at|@)\s*[\])]\s*", "@", text)
     if "@" in text:
         text = re.sub(r"\s*[\[(]\s*dot\s*[\])]\s*", ".", text)

@@ -144,6 +144,8 @@ EN_ANSWER, ZH_ANSWER, DE_ANSWER = (
         ("Paris?", ZH_ANSWER, ("en",), True),
         ("Paris?", ZH_ANSWER, (), False),
         ("Zarplan borgo felina trestik?", ZH_ANSWER, (), True),
+        ("营业时间？", EN_ANSWER, ("en", "zh"), True),
+        ("iPhone 15?", ZH_ANSWER, ("en", "zh"), False),
         (EN, "Christina Aguilera", (), False),
         (ZH, "VIP card", (), False),
         (EN, "สวัสดีครับ ยินดีต้อนรับ", (), True),

@@ -99,6 +99,14 @@ def test_a_single_capitalised_word_is_a_name_only_if_the_data_shows_it() -> None
     assert mined("Take the Lamp home.", data=(*data, *data)) == []
 
 
+def test_german_has_no_names_because_every_noun_has_a_capital() -> None:
+    german = "Wir haben die Neue Lampe und auch das Alte Regal nicht mehr."
+    assert mined(german) == []
+    data = (("Wo ist das?", german), ("Und was ist das?", "Das ist die Alte Lampe, die wir noch haben."))
+    assert mined("Neue Lampe, Altes Regal", data=data) == []
+    assert mined("Sold by Maria Lopez and Peter Chan, we are told.", data=data) == [("name", "Maria Lopez"), ("name", "Peter Chan")]
+
+
 def test_names_at_the_start_of_a_sentence_need_to_be_seen_inside_another() -> None:
     assert mined("Lantern Club members pay less.") == []
     assert mined("Lantern Club members pay less.", data=(("?", "You may join the Lantern Club."),)) == [("name", "Lantern Club")]
