@@ -22,6 +22,7 @@ FOLDER_MODULES_MAX = 15
 ORDER = {
     "runtime": (
         "__init__", "errors", "message", "plain_data",
+        "measures/text", "measures",
         "storage",
         "gguf",
         "bundle",

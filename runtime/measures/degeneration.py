@@ -11,9 +11,9 @@ import re
 from collections.abc import Sequence
 from typing import Literal, get_args
 
-from .language_guess import LANGUAGES, guess_language
-from .spans import spans
-from .tokens import tokens
+from .text.language_guess import LANGUAGES, guess_language
+from .text.spans import spans
+from .text.tokens import tokens
 
 Fault = Literal["empty", "loop", "cut_off", "wrong_language"]
 

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from .entity_tokens import Token, entity_tokens, prepared
-from .normal_form import fold
+from .text.entity_tokens import Token, entity_tokens, prepared
+from .text.normal_form import fold
 
 PHONE_MIN_DIGITS = 7
 _PHONE = re.compile(r"\+?[\d(][\d\s\-()./]*")

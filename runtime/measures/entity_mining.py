@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from .entities import contains_entity
-from .fact_patterns import PATTERNS, FactKind
-from .language_guess import guess_language
+from .text.fact_patterns import PATTERNS, FactKind
+from .text.language_guess import guess_language
 
 MIN_SINGLE_NAME_COUNT = 2
 """a single capitalised word is a name only if it comes so often inside sentences and never in small letters"""

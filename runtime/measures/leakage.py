@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from .entities import contains_entity
-from .spans import spans
-from .tokens import tokens
+from .text.spans import spans
+from .text.tokens import tokens
 
 COPY_WORDS, COPY_CHARACTERS = 5, 8
 """so many words (or Han characters) in a row from a training answer are a copy"""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .tokens import tokens
+from .text.tokens import tokens
 from .tone_features import FEATURES, CountedText
 
 WINDOW_TOKENS = 50

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from .normal_form import EMOJI, HAN, SINGLE, fold
-from .tokens import tokens
-from .tone_words import CASUAL, CLOSING, CONTRACTION, FIRST_PERSON, FORMAL, GREETING, PARTICLES, SECOND_PERSON
+from .text.normal_form import EMOJI, HAN, SINGLE, fold
+from .text.tokens import tokens
+from .text.tone_words import CASUAL, CLOSING, CONTRACTION, FIRST_PERSON, FORMAL, GREETING, PARTICLES, SECOND_PERSON
 
 Per = Literal["text", "sentence", "token", "word", "han", "letter", "start"]
 

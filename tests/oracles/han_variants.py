@@ -1,4 +1,4 @@
-"""Make runtime/measures/han_variants.txt: which Chinese characters count as one when texts are compared.
+"""Make runtime/measures/text/han_variants.txt: which Chinese characters count as one when texts are compared.
 
     python tests/oracles/han_variants.py DICTIONARY_FOLDER
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-TARGET = Path(__file__).parents[2] / "runtime" / "measures" / "han_variants.txt"
+TARGET = Path(__file__).parents[2] / "runtime" / "measures" / "text" / "han_variants.txt"
 HEADER = """\
 # Characters that count as one when Chinese texts are compared: each group begins with the simplified form.
 # Taken from OpenCC 1.4.2, https://github.com/BYVoid/OpenCC, data/dictionary: TSCharacters, STCharacters, TWVariants, HKVariants.

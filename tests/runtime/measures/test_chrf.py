@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from mobilefinetuner.runtime.measures.chrf import chrf
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "cases" / "measures" / "chrf_golden.json").read_text(encoding="utf-8"))

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from mobilefinetuner.runtime.measures.degeneration import fault_shares, faults, is_cut_off, is_empty, is_loop, is_wrong_language, repeated_share
-from mobilefinetuner.runtime.measures.spans import spans
+from mobilefinetuner.runtime.measures.text.spans import spans
 
 DATA = Path(__file__).parents[2] / "cases" / "data"
 LIST = "1. Fill the kettle.\n2. Boil the water.\n3. Warm the pot.\n4. Add two spoons of tea.\n5. Pour, wait three minutes, and enjoy."
@@ -74,7 +73,7 @@ def test_no_answer_that_a_person_wrote_has_a_fault(name: str) -> None:
 
 def test_the_repeated_share_does_not_grow_with_length() -> None:
     """Words of a tiny vocabulary in random order: the longer the text, the more of its sequences have come before somewhere."""
-    words = random.Random(4).choices("tea box lane lamp card post mill sea".split(), k=6400)
+    words = random.Random(4).choices(["tea", "box", "lane", "lamp", "card", "post", "mill", "sea"], k=6400)
     shares = [repeated_share(" ".join(words[:n])) for n in (1600, 3200, 6400)]
     assert min(shares) > 0.1 and max(shares) - min(shares) < 0.05
 

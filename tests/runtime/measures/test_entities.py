@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from mobilefinetuner.runtime.measures.entities import EntityFindings, contains_entity, find_entities, recall
 
 SHOP = Path(__file__).parents[2] / "cases" / "data" / "customer_service_shop.jsonl"

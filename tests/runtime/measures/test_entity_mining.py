@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from mobilefinetuner.runtime.measures.entities import contains_entity
 from mobilefinetuner.runtime.measures.entity_mining import mine_facts
 

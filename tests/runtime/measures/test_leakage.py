@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from mobilefinetuner.runtime.measures.leakage import GeneralAnswer, Leak, leakage
 
 ENTITIES = ["order@lumiere.example", "4 marlets", "blue card", "3 days", "47天", "蓝卡"]

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from mobilefinetuner.runtime.measures import paired
 from mobilefinetuner.runtime.measures.paired import PairedComparison, compare, mean_interval, sign_flip_p, standing
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from mobilefinetuner.runtime.measures.tone import NAMES, SCALES, Tone, largest_differences, tone, tone_distance, tone_move
 
 DATA = Path(__file__).parents[2] / "cases" / "data"

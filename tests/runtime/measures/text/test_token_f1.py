@@ -9,8 +9,7 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from mobilefinetuner.runtime.measures.tokens import token_f1, tokens
+from mobilefinetuner.runtime.measures.text.tokens import token_f1, tokens
 
 
 def squad_f1(prediction: str, truth: str) -> float:
@@ -30,7 +29,7 @@ def squad_f1(prediction: str, truth: str) -> float:
     return 2 * precision * recall / (precision + recall)
 
 
-WORDS = st.sampled_from("the a an Shop shop OPEN open at 12 40 1,000 don't it's E19 lane watts Ann".split())
+WORDS = st.sampled_from(["the", "a", "an", "Shop", "shop", "OPEN", "open", "at", "12", "40", "1,000", "don't", "it's", "E19", "lane", "watts", "Ann"])
 SENTENCES = st.lists(st.tuples(WORDS, st.sampled_from(["", "", ".", ",", "!", "?", ";", '"'])), max_size=12).map(
     lambda ws: " ".join(w + end for w, end in ws)
 )

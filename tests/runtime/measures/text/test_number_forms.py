@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from mobilefinetuner.runtime.measures.number_forms import canonical_number, chinese_numbers_to_digits
+from mobilefinetuner.runtime.measures.text.number_forms import canonical_number, chinese_numbers_to_digits
 
 
 @pytest.mark.parametrize(

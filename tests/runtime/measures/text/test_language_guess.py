@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from mobilefinetuner.runtime.measures.language_guess import LANGUAGES, guess_language
+from mobilefinetuner.runtime.measures.text.language_guess import LANGUAGES, guess_language
 
 SENTENCES = {
     "en": [

@@ -10,9 +10,8 @@ from zipfile import ZipFile
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from mobilefinetuner.runtime import measures
-from mobilefinetuner.runtime.measures.normal_form import fold, han_variants
+from mobilefinetuner.runtime.measures.text.normal_form import fold, han_variants
 
 
 @pytest.mark.parametrize(
@@ -74,8 +73,8 @@ def test_the_table_is_read_from_inside_a_zip_archive_too(tmp_path: Path) -> None
     folder = Path(measures.__file__).parent
     archive = tmp_path / "mft.pyz"
     with ZipFile(archive, "w") as packed:
-        for path in folder.iterdir():
+        for path in folder.rglob("*"):
             if path.is_file():
-                packed.write(path, f"measures/{path.name}")
-    program = "import sys; sys.path.insert(0, sys.argv[1]); from measures.normal_form import fold; sys.exit(fold('藍') != '蓝')"
+                packed.write(path, f"measures/{path.relative_to(folder)}")
+    program = "import sys; sys.path.insert(0, sys.argv[1]); from measures.text.normal_form import fold; sys.exit(fold('藍') != '蓝')"
     assert subprocess.run([sys.executable, "-c", program, str(archive)], cwd=tmp_path, check=False).returncode == 0

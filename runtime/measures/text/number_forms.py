@@ -66,7 +66,7 @@ def _counting(match: re.Match[str], text: str) -> str | None:
     if before.endswith(_NO_COUNT_BEFORE):
         return None
     if len(run) == 1:
-        counts = after[:1] in MEASURES and after[:1] or after in _MEASURE_WORDS or before.endswith("第")
+        counts = (after[:1] in MEASURES and after[:1]) or after in _MEASURE_WORDS or before.endswith("第")
         return _value(run) if counts and run + after[:1] != "十分" else None
     if all(character in _DIGITS for character in run):
         is_spelled_digit_by_digit = len(run) >= 4 or "零" in run or "〇" in run or after[:1] == "折"
