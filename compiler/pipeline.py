@@ -29,12 +29,12 @@ from .bundle.memory_plan import with_memory
 from .bundle.writer import write_bundle
 from .bundle.zipapp_writer import make_zipapp
 from .kernels.isa import isa_for
+from .kernels.kernel_set import KernelSet
 from .kernels.strips import COLUMNS
 from .library.build import build_library, target_for, workspace_bytes
 from .library.cpu_check import check_device_cpus
 from .lowering.entries import Sizes, adapter_plan, build_entries, signatures_of
 from .lowering.graph import GROUP, AdapterSpec
-from .lowering.kernel_table import KernelSet
 from .model.chat_template import compile_chat_format
 from .model.shape import ModelShape, read_shape
 from .model.source import resolve_model

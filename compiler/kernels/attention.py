@@ -14,11 +14,13 @@ from tvm.script import tirx as T
 
 from .expressions import exp
 from .isa import Isa
+from .kernel_set import template
+from .lanes import fill
 from .strips import COLUMNS, MASKED, STRIP, Strips
-from .tile import named
 
 
-def attention(name: str, b: int, t: int, heads: int, kv_heads: int, width: int, isa: Isa):
+@template("attention")
+def attention(b: int, t: int, heads: int, kv_heads: int, width: int, *, isa: Isa):
     """o[i] = Σ over j of softmax(q[i] · k[j] / √d) · v[j]    (arXiv 1706.03762)
 
     q [B,T,H,d] · k [B,T,KV,d] · v [B,T,KV,d] · start [B,T] i32  →  o [B,T,H,d]
@@ -34,20 +36,22 @@ def attention(name: str, b: int, t: int, heads: int, kv_heads: int, width: int, 
         o: T.Buffer((b, t, heads, width), "float32"),
     ):
         for task in T.parallel(b * heads):
+            sample = T.meta_var(task // heads)
             k_t = T.alloc_buffer((width, t), "float32", scope="local")
             p = T.alloc_buffer((STRIP, t), "float32", scope="local")
             strips.transpose(k, task, k_t)
             for s in range(t // STRIP):
-                first = T.meta_var(start[task // heads, s * STRIP] // COLUMNS)
+                first = T.meta_var(start[sample, s * STRIP] // COLUMNS)
                 last = T.meta_var((s * STRIP + STRIP + COLUMNS - 1) // COLUMNS)
                 strips.scores(q, task, s, k_t, p, first, last)
-                strips.softmax(p, start, task // heads, s, first, last)
+                strips.softmax(p, start, sample, s, first, last)
                 strips.weigh(p, v, task, s, o, first, last)
 
-    return named(func, name)
+    return func
 
 
-def attention_grad(name: str, b: int, t: int, heads: int, kv_heads: int, width: int, isa: Isa):
+@template("attention_grad")
+def attention_grad(b: int, t: int, heads: int, kv_heads: int, width: int, *, isa: Isa):
     """With P the attention weights: dV = Pᵀ·dO, dP = dO·Vᵀ, dS = P ∘ (dP − rowsum(P ∘ dP)) / √d, dQ = dS·K, dK = dSᵀ·Q
 
     do [B,T,H,d] · q [B,T,H,d] · k [B,T,KV,d] · v [B,T,KV,d] · start [B,T] i32  →  dq, dk, dv [B,T,H,d]
@@ -67,6 +71,7 @@ def attention_grad(name: str, b: int, t: int, heads: int, kv_heads: int, width: 
         dv: T.Buffer((b, t, heads, width), "float32"),
     ):
         for task in T.parallel(b * heads):
+            sample, head = T.meta_var(task // heads), T.meta_var(task % heads)
             k_t = T.alloc_buffer((width, t), "float32", scope="local")
             v_t = T.alloc_buffer((width, t), "float32", scope="local")
             p = T.alloc_buffer((STRIP, t), "float32", scope="local")
@@ -75,24 +80,28 @@ def attention_grad(name: str, b: int, t: int, heads: int, kv_heads: int, width: 
             strips.transpose(v, task, v_t)
             for j in range(t):
                 for c in T.vectorized(width):
-                    dk[task // heads, j, task % heads, c] = T.float32(0)
+                    dk[sample, j, head, c] = T.float32(0)
                 for c in T.vectorized(width):
-                    dv[task // heads, j, task % heads, c] = T.float32(0)
+                    dv[sample, j, head, c] = T.float32(0)
             for s in range(t // STRIP):
-                first = T.meta_var(start[task // heads, s * STRIP] // COLUMNS)
+                first = T.meta_var(start[sample, s * STRIP] // COLUMNS)
                 last = T.meta_var((s * STRIP + STRIP + COLUMNS - 1) // COLUMNS)
+                # 1. The strip's attention weights P, once more.
                 strips.scores(q, task, s, k_t, p, first, last)
-                strips.softmax(p, start, task // heads, s, first, last)
+                strips.softmax(p, start, sample, s, first, last)
+                # 2. dP, and what P itself gives dV.
                 strips.scores(do, task, s, v_t, ds, first, last)
                 strips.scatter(p, do, task, s, dv, first, last)
+                # 3. dS in place of dP, and what it gives dK and dQ.
                 strips.score_gradient(p, ds, first, last)
                 strips.scatter(ds, q, task, s, dk, first, last)
                 strips.weigh(ds, k, task, s, dq, first, last)
 
-    return named(func, name)
+    return func
 
 
-def decode_attention(name: str, context: int, heads: int, kv_heads: int, width: int):
+@template("decode_attention")
+def decode_attention(context: int, heads: int, kv_heads: int, width: int):
     """Attention of one new token over the cache; its own key and value are in row position[0] already
 
     q [1,H,d] · keys [C,KV,d] · values [C,KV,d] · position [1] i32  →  o [1,H,d]
@@ -109,28 +118,30 @@ def decode_attention(name: str, context: int, heads: int, kv_heads: int, width: 
         o: T.Buffer((1, heads, width), "float32"),
     ):
         for h in T.parallel(heads):
+            kv_head = T.meta_var(h // share)
             p = T.alloc_buffer((context,), "float32", scope="local")
             top = T.alloc_buffer((1,), "float32", scope="local")
             total = T.alloc_buffer((1,), "float32", scope="local")
             acc = T.alloc_buffer((width,), "float32", scope="local")
+            # 1. The scores of all rows so far, and the largest.
             top[0] = T.float32(MASKED)
             for j in range(position[0] + 1):
                 for c in T.vectorized(width):
-                    acc[c] = q[0, h, c] * keys[j, h // share, c]
+                    acc[c] = q[0, h, c] * keys[j, kv_head, c]
                 p[j] = T.float32(0)
                 for c in range(width):
                     p[j] += acc[c]
                 p[j] *= T.float32(scale)
                 top[0] = T.max(top[0], p[j])
+            # 2. The values, weighted by the exponentials, and the exponentials' sum.
             total[0] = T.float32(0)
-            for c in T.vectorized(width):
-                acc[c] = T.float32(0)
+            fill(acc, width, 0)
             for j in range(position[0] + 1):
                 p[j] = exp(p[j] - top[0])
                 total[0] += p[j]
                 for c in T.vectorized(width):
-                    acc[c] += p[j] * values[j, h // share, c]
+                    acc[c] += p[j] * values[j, kv_head, c]
             for c in T.vectorized(width):
                 o[0, h, c] = acc[c] / total[0]
 
-    return named(func, name)
+    return func

@@ -13,10 +13,12 @@ from typing import Literal
 
 from tvm.script import tirx as T
 
+from ...runtime.gguf.types import BLOCK_ELEMENTS, TENSOR_TYPES
 from .expressions import half_at
 
-BLOCK = 32
-"""weights per block"""
+BLOCK = BLOCK_ELEMENTS
+HALF_BLOCK = BLOCK // 2
+"""weights that stand in the low nibbles of a block, and in the high ones"""
 
 
 @dataclass(frozen=True)
@@ -24,8 +26,6 @@ class BlockType:
     """One way GGUF stores 32 weights."""
 
     name: str
-    bytes: int
-    """bytes per block"""
     quants_at: int
     """offset of the first quant byte"""
     layout: Literal["nibbles", "bytes"]
@@ -34,6 +34,11 @@ class BlockType:
     has_minimum: bool
     fifth_bits_at: int | None = None
     """offset of the word with each weight's highest bit"""
+
+    @property
+    def bytes(self) -> int:
+        """bytes per block"""
+        return TENSOR_TYPES[self.name].block_bytes
 
     def scale(self, w, n, g):
         """fp32 scale of block [n, g]."""
@@ -46,12 +51,12 @@ class BlockType:
         return self.scale(w, n, g) * T.float32(-self.zero_point) if self.zero_point else T.float32(0)
 
     def quant(self, w, n, g, upper, lane, across_rows: bool = False):
-        """fp32 quant of weight 16 · upper + lane of block [n, g], before zero point and minimum.
+        """fp32 quant of weight HALF_BLOCK · upper + lane of block [n, g], before zero point and minimum.
 
         across_rows: the vector runs over n and not over lane, so that one byte per row is all that is loaded.
         """
         if self.layout == "bytes":
-            return T.Cast("float32", T.reinterpret("int8", w[n, g, self.quants_at + 16 * upper + lane]))
+            return T.Cast("float32", T.reinterpret("int8", w[n, g, self.quants_at + HALF_BLOCK * upper + lane]))
         byte = w[n, g, self.quants_at + lane]
         nibble = T.Select(upper == 1, byte >> T.uint8(4), byte & T.uint8(15))
         if self.fifth_bits_at is None:
@@ -59,7 +64,7 @@ class BlockType:
         if across_rows:
             bits = w[n, g, self.fifth_bits_at + 2 * upper + lane // 8] >> T.Cast("uint8", lane % 8)
             return T.Cast("float32", nibble | ((bits & T.uint8(1)) << T.uint8(4)))
-        bits = self._fifth_bits(w, n, g) >> T.Cast("uint32", 16 * upper + lane)
+        bits = self._fifth_bits(w, n, g) >> T.Cast("uint32", HALF_BLOCK * upper + lane)
         return T.Cast("float32", T.Cast("uint32", nibble) | ((bits & T.uint32(1)) << T.uint32(4)))
 
     def _fifth_bits(self, w, n, g):
@@ -71,10 +76,10 @@ class BlockType:
 BLOCK_TYPES = {
     t.name: t
     for t in (
-        BlockType("Q4_0", 18, 2, "nibbles", 8, False),
-        BlockType("Q4_1", 20, 4, "nibbles", 0, True),
-        BlockType("Q5_0", 22, 6, "nibbles", 16, False, 2),
-        BlockType("Q5_1", 24, 8, "nibbles", 0, True, 4),
-        BlockType("Q8_0", 34, 2, "bytes", 0, False),
+        BlockType("Q4_0", 2, "nibbles", 8, False),
+        BlockType("Q4_1", 4, "nibbles", 0, True),
+        BlockType("Q5_0", 6, "nibbles", 16, False, 2),
+        BlockType("Q5_1", 8, "nibbles", 0, True, 4),
+        BlockType("Q8_0", 2, "bytes", 0, False),
     )
 }

@@ -13,9 +13,10 @@ from typing import Literal
 
 from tvm.script import tirx as T
 
-from .block_types import BLOCK, BlockType
+from .block_types import BLOCK, HALF_BLOCK, BlockType
 from .isa import PANEL_COLUMNS, Isa, lanes_for, largest_divisor
-from .tile import named, register_tile
+from .kernel_set import template
+from .tile import register_tile
 
 PANEL_ROWS = 1536
 """Longest stretch of the reduction that is unpacked at once: 192 KiB of fp32, which a second-level cache holds."""
@@ -23,7 +24,8 @@ PANEL_ROWS = 1536
 Form = Literal["nt", "nn", "tn"]
 
 
-def frozen_matmul(name: str, m: int, n: int, k: int, block: BlockType, isa: Isa):
+@template("matmul")
+def frozen_matmul(m: int, n: int, k: int, block: BlockType, *, isa: Isa):
     """y = x · deq(w)ᵀ
 
     x [M,K] f32 · w [N,G,bytes] u8  →  y [M,N] f32
@@ -41,16 +43,17 @@ def frozen_matmul(name: str, m: int, n: int, k: int, block: BlockType, isa: Isa)
                     unpack(w, panel, p * PANEL_COLUMNS, part * (depth // BLOCK) + g, g * BLOCK)
                 multiply(x, panel, y, part, p * PANEL_COLUMNS)
 
-    return named(func, name)
+    return func
 
 
-def frozen_matmul_t(name: str, m: int, n: int, k: int, block: BlockType, isa: Isa):
+@template("matmul_t")
+def frozen_matmul_t(m: int, n: int, k: int, block: BlockType, *, isa: Isa):
     """dx = dy · deq(w), the gradient of frozen_matmul
 
     dy [M,N] f32 · w [N,G,bytes] u8  →  dx [M,K] f32
     """
     depth = largest_divisor(n, PANEL_ROWS)
-    unpack = _unpack_straight(block, min(isa.lanes, 16))
+    unpack = _unpack_straight(block, min(isa.lanes, HALF_BLOCK))
     multiply = _all_rows(m, depth, n // depth, isa)
 
     @T.prim_func
@@ -62,10 +65,11 @@ def frozen_matmul_t(name: str, m: int, n: int, k: int, block: BlockType, isa: Is
                     unpack(w, panel, part * depth + r, p, r)
                 multiply(dy, panel, dx, part, p * PANEL_COLUMNS)
 
-    return named(func, name)
+    return func
 
 
-def matmul(name: str, form: Form, m: int, n: int, r: int, alpha: float, isa: Isa):
+@template("matmul")
+def matmul(form: Form, m: int, n: int, r: int, alpha: float = 1.0, *, isa: Isa):
     """y = alpha · op(a) · op(b), all fp32; each letter of `form` says whether an operand is stored as it is used (n) or transposed (t)
 
     nt: a [M,R] · b [N,R] · nn: a [M,R] · b [R,N] · tn: a [R,M] · b [R,N]  →  y [M,N]
@@ -76,7 +80,7 @@ def matmul(name: str, form: Form, m: int, n: int, r: int, alpha: float, isa: Isa
     tile = register_tile(rows, columns, lanes)
     transposed = form == "tn"
     if form == "nt":
-        return named(_matmul_packed(m, n, r, alpha, rows, columns, tile), name)
+        return _matmul_packed(m, n, r, alpha, rows, columns, tile)
 
     @T.prim_func
     def func(a: T.Buffer((r, m) if transposed else (m, r), "float32"), b: T.Buffer((r, n), "float32"), y: T.Buffer((m, n), "float32")):
@@ -92,7 +96,7 @@ def matmul(name: str, form: Form, m: int, n: int, r: int, alpha: float, isa: Isa
                     j * columns,
                 )
 
-    return named(func, name)
+    return func
 
 
 def _matmul_packed(m: int, n: int, r: int, alpha: float, rows: int, columns: int, tile):
@@ -168,13 +172,13 @@ def _unpack_transposed(block: BlockType, lanes: int):
         for j in T.unroll(PANEL_COLUMNS):
             scale[j] = block.scale(w, row + j, g)
             minimum[j] = block.minimum(w, row + j, g)
-        for lane in range(16):
+        for e in range(HALF_BLOCK):
             for upper in T.unroll(2):
-                for jv in T.unroll(PANEL_COLUMNS // lanes):
-                    for j in T.vectorized(lanes):
-                        panel[at + 16 * upper + lane, jv * lanes + j] = (
-                            block.quant(w, row + jv * lanes + j, g, upper, lane, across_rows=True) * scale[jv * lanes + j] + minimum[jv * lanes + j]
-                        )
+                for part in T.unroll(PANEL_COLUMNS // lanes):
+                    for lane in T.vectorized(lanes):
+                        j = T.meta_var(part * lanes + lane)
+                        quant = T.meta_var(block.quant(w, row + part * lanes + lane, g, upper, e, across_rows=True))
+                        panel[at + HALF_BLOCK * upper + e, j] = quant * scale[j] + minimum[j]
 
     return unpack
 
@@ -185,8 +189,9 @@ def _unpack_straight(block: BlockType, lanes: int):
     @T.inline
     def unpack(w, panel, n, g, at):
         for upper in T.unroll(2):
-            for v in T.unroll(16 // lanes):
-                for e in T.vectorized(lanes):
-                    panel[at, 16 * upper + v * lanes + e] = block.quant(w, n, g, upper, v * lanes + e) * block.scale(w, n, g) + block.minimum(w, n, g)
+            for part in T.unroll(HALF_BLOCK // lanes):
+                for lane in T.vectorized(lanes):
+                    quant = T.meta_var(block.quant(w, n, g, upper, part * lanes + lane))
+                    panel[at, HALF_BLOCK * upper + part * lanes + lane] = quant * block.scale(w, n, g) + block.minimum(w, n, g)
 
     return unpack

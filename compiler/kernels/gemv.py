@@ -11,15 +11,16 @@ from __future__ import annotations
 
 from tvm.script import tirx as T
 
-from .block_types import BLOCK, BlockType
+from .block_types import BLOCK, HALF_BLOCK, BlockType
 from .isa import largest_divisor
-from .tile import named
+from .kernel_set import template
+from .lanes import add_lanes, fill
 
-HALF_BLOCK = 16
 ROWS_PER_TASK = 64
 
 
-def frozen_matvec(name: str, n: int, k: int, block: BlockType):
+@template("matvec")
+def frozen_matvec(n: int, k: int, block: BlockType):
     """y = x · deq(w)ᵀ for a single row
 
     x [1,K] f32 · w [N,G,bytes] u8  →  y [1,N] f32
@@ -36,26 +37,26 @@ def frozen_matvec(name: str, n: int, k: int, block: BlockType):
                 sums[g] += x[0, g * BLOCK + e]
         for task in T.parallel(n // rows):
             for i in range(rows):
-                acc = T.alloc_buffer((HALF_BLOCK,), "float32", scope="local")
-                constant = T.alloc_buffer((1,), "float32", scope="local")
-                constant[0] = T.float32(0)
-                for e in T.vectorized(HALF_BLOCK):
-                    acc[e] = T.float32(0)
+                row = T.meta_var(task * rows + i)
+                partial = T.alloc_buffer((HALF_BLOCK,), "float32", scope="local")
+                total = T.alloc_buffer((1,), "float32", scope="local")
+                total[0] = T.float32(0)
+                fill(partial, HALF_BLOCK, 0)
+                # Quants times inputs lane by lane; the minimum of a block needs only the sum of its inputs.
                 for g in range(groups):
                     for e in T.vectorized(HALF_BLOCK):
-                        acc[e] += block.scale(w, task * rows + i, g) * (
-                            block.quant(w, task * rows + i, g, 0, e) * x[0, g * BLOCK + e]
-                            + block.quant(w, task * rows + i, g, 1, e) * x[0, g * BLOCK + HALF_BLOCK + e]
-                        )
-                    constant[0] += block.minimum(w, task * rows + i, g) * sums[g]
-                for e in T.unroll(HALF_BLOCK):
-                    constant[0] += acc[e]
-                y[0, task * rows + i] = constant[0]
+                        lower = T.meta_var(block.quant(w, row, g, 0, e) * x[0, g * BLOCK + e])
+                        upper = T.meta_var(block.quant(w, row, g, 1, e) * x[0, g * BLOCK + HALF_BLOCK + e])
+                        partial[e] += block.scale(w, row, g) * (lower + upper)
+                    total[0] += block.minimum(w, row, g) * sums[g]
+                add_lanes(total, partial, HALF_BLOCK)
+                y[0, row] = total[0]
 
-    return named(func, name)
+    return func
 
 
-def gather_rows(name: str, t: int, vocabulary: int, d: int, block: BlockType):
+@template("gather")
+def gather_rows(t: int, vocabulary: int, d: int, block: BlockType):
     """y[t] = deq(w[ids[t]]); the caller keeps ids inside the vocabulary
 
     ids [T] i32 · w [V,D/32,bytes] u8  →  y [T,D] f32
@@ -68,8 +69,8 @@ def gather_rows(name: str, t: int, vocabulary: int, d: int, block: BlockType):
             for g in range(groups):
                 for upper in T.unroll(2):
                     for e in T.vectorized(HALF_BLOCK):
-                        y[i, g * BLOCK + upper * HALF_BLOCK + e] = block.quant(w, ids[i], g, upper, e) * block.scale(w, ids[i], g) + block.minimum(
-                            w, ids[i], g
-                        )
+                        row = T.meta_var(ids[i])
+                        weight = T.meta_var(block.quant(w, row, g, upper, e) * block.scale(w, row, g) + block.minimum(w, row, g))
+                        y[i, g * BLOCK + upper * HALF_BLOCK + e] = weight
 
-    return named(func, name)
+    return func

@@ -1,4 +1,4 @@
-"""The loss at the end of the model and what decoding needs of the logits.
+"""The loss at the end of the model.
 
 In:  sizes.
 Out: TIR functions.
@@ -13,10 +13,12 @@ from tvm.script import tirx as T
 
 from .expressions import exp, log
 from .isa import Isa, lanes_for
-from .tile import named
+from .kernel_set import template
+from .lanes import fill, lane_max, lane_sum
 
 
-def softmax_loss(name: str, c: int, v: int, isa: Isa):
+@template("softmax_loss")
+def softmax_loss(c: int, v: int, *, isa: Isa):
     """loss[i] = log Σ e^logits[i] − logits[i, target], logits ← scale · (softmax(logits) − onehot(target)); a row with target < 0 gives 0
 
     logits [C,V] f32 (read and overwritten) · targets [C] i32 · scale [1] f32  →  loss [C] f32, not scaled
@@ -31,29 +33,31 @@ def softmax_loss(name: str, c: int, v: int, isa: Isa):
             top = T.alloc_buffer((lanes,), "float32", scope="local")
             total = T.alloc_buffer((lanes,), "float32", scope="local")
             picked = T.alloc_buffer((1,), "float32", scope="local")
+            # The target's logit, while it is still there.
             picked[0] = logits[i, T.max(targets[i], 0)]
-            for e in T.vectorized(lanes):
-                top[e] = logits[i, e]
-            for jv in range(v // lanes):
-                for e in T.vectorized(lanes):
-                    top[e] = T.max(top[e], logits[i, jv * lanes + e])
-            for e in T.unroll(lanes - 1):
-                top[0] = T.max(top[0], top[e + 1])
-            for e in T.vectorized(lanes):
-                total[e] = T.float32(0)
-            for jv in range(v // lanes):
-                for e in T.vectorized(lanes):
-                    logits[i, jv * lanes + e] = exp(logits[i, jv * lanes + e] - top[0])
-                for e in T.vectorized(lanes):
-                    total[e] += logits[i, jv * lanes + e]
-            for e in T.unroll(lanes - 1):
-                total[0] += total[e + 1]
+            # 1. The largest logit, which keeps every exponential at most 1.
+            for lane in T.vectorized(lanes):
+                top[lane] = logits[i, lane]
+            for part in range(v // lanes):
+                for lane in T.vectorized(lanes):
+                    top[lane] = T.max(top[lane], logits[i, part * lanes + lane])
+            lane_max(top, lanes)
+            # 2. The exponentials, in place of the logits, and their sum.
+            fill(total, lanes, 0)
+            for part in range(v // lanes):
+                for lane in T.vectorized(lanes):
+                    at = T.meta_var(part * lanes + lane)
+                    logits[i, at] = exp(logits[i, at] - top[0])
+                for lane in T.vectorized(lanes):
+                    total[lane] += logits[i, part * lanes + lane]
+            lane_sum(total, lanes)
             loss[i] = T.Select(targets[i] >= 0, log(total[0]) + top[0] - picked[0], T.float32(0))
+            # 3. The gradient: each share of the sum, times scale, less scale at the target; zero in a row without one.
             total[0] = T.Select(targets[i] >= 0, scale[0] / total[0], T.float32(0))
-            for jv in range(v // lanes):
-                for e in T.vectorized(lanes):
-                    logits[i, jv * lanes + e] *= total[0]
+            for part in range(v // lanes):
+                for lane in T.vectorized(lanes):
+                    logits[i, part * lanes + lane] *= total[0]
             if targets[i] >= 0:
                 logits[i, targets[i]] -= scale[0]
 
-    return named(func, name)
+    return func

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-PANEL_COLUMNS = 32
+from .block_types import BLOCK
+
+PANEL_COLUMNS = BLOCK
 """Width of an unpacked weight panel: one GGUF block, so that dy·W unpacks whole blocks."""
 
 

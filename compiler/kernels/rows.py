@@ -12,35 +12,43 @@ from tvm.script import tirx as T
 
 from .expressions import sigmoid
 from .isa import Isa, lanes_for, largest_divisor
-from .tile import named
+from .kernel_set import template
+from .lanes import add_lanes, fill, lane_sum
 
 ROWS_PER_TASK = 32
+VECTORS_PER_TASK = 1024
+GROUP_LANES = 16
+"""values of a group that are added side by side; a group is a multiple of it"""
 
 
-def rms_norm(name: str, m: int, d: int, epsilon: float, isa: Isa):
+@template("rms_norm")
+def rms_norm(m: int, d: int, epsilon: float = 1e-5, *, isa: Isa):
     """y = x · w / sqrt(mean(x²) + ε)    (arXiv 1910.07467)
 
     x [M,D] · w [D]  →  y [M,D]
     """
     lanes = lanes_for(d, isa)
     rows = largest_divisor(m, ROWS_PER_TASK)
-    dot = _row_sum(d, lanes, lambda buffers, i, j: buffers[0][i, j] * buffers[0][i, j])
+    square = _row_sum(d, lanes, lambda buffers, i, j: buffers[0][i, j] * buffers[0][i, j])
 
     @T.prim_func
     def func(x: T.Buffer((m, d), "float32"), w: T.Buffer((d,), "float32"), y: T.Buffer((m, d), "float32")):
         for task in T.parallel(m // rows):
-            for i in range(rows):
+            for row in range(rows):
+                i = T.meta_var(task * rows + row)
                 r = T.alloc_buffer((1,), "float32", scope="local")
-                dot([x], task * rows + i, r)
+                square([x], i, r)
                 r[0] = T.float32(1) / T.sqrt(r[0] * T.float32(1.0 / d) + T.float32(epsilon))
-                for jv in range(d // lanes):
-                    for j in T.vectorized(lanes):
-                        y[task * rows + i, jv * lanes + j] = x[task * rows + i, jv * lanes + j] * r[0] * w[jv * lanes + j]
+                for part in range(d // lanes):
+                    for lane in T.vectorized(lanes):
+                        j = T.meta_var(part * lanes + lane)
+                        y[i, j] = x[i, j] * r[0] * w[j]
 
-    return named(func, name)
+    return func
 
 
-def rms_norm_grad(name: str, m: int, d: int, epsilon: float, isa: Isa):
+@template("rms_norm_grad")
+def rms_norm_grad(m: int, d: int, epsilon: float = 1e-5, *, isa: Isa):
     """dx = r · (dy · w) − x · r³ / D · Σ dy · w · x with r = 1 / sqrt(mean(x²) + ε)
 
     dy [M,D] · x [M,D] · w [D]  →  dx [M,D]
@@ -53,20 +61,23 @@ def rms_norm_grad(name: str, m: int, d: int, epsilon: float, isa: Isa):
     @T.prim_func
     def func(dy: T.Buffer((m, d), "float32"), x: T.Buffer((m, d), "float32"), w: T.Buffer((d,), "float32"), dx: T.Buffer((m, d), "float32")):
         for task in T.parallel(m // rows):
-            for i in range(rows):
+            for row in range(rows):
+                i = T.meta_var(task * rows + row)
                 r = T.alloc_buffer((1,), "float32", scope="local")
                 s = T.alloc_buffer((1,), "float32", scope="local")
-                square([x], task * rows + i, r)
+                # 1. r, as in the forward direction.
+                square([x], i, r)
                 r[0] = T.float32(1) / T.sqrt(r[0] * T.float32(1.0 / d) + T.float32(epsilon))
-                weighted([dy, x, w], task * rows + i, s)
+                # 2. What every x of the row gets a share of, because it is part of the mean.
+                weighted([dy, x, w], i, s)
                 s[0] = s[0] * r[0] * r[0] * r[0] * T.float32(1.0 / d)
-                for jv in range(d // lanes):
-                    for j in T.vectorized(lanes):
-                        dx[task * rows + i, jv * lanes + j] = (
-                            dy[task * rows + i, jv * lanes + j] * w[jv * lanes + j] * r[0] - x[task * rows + i, jv * lanes + j] * s[0]
-                        )
+                # 3. The gradient.
+                for part in range(d // lanes):
+                    for lane in T.vectorized(lanes):
+                        j = T.meta_var(part * lanes + lane)
+                        dx[i, j] = dy[i, j] * w[j] * r[0] - x[i, j] * s[0]
 
-    return named(func, name)
+    return func
 
 
 def _row_sum(d: int, lanes: int, term):
@@ -74,20 +85,19 @@ def _row_sum(d: int, lanes: int, term):
 
     @T.inline
     def row_sum(buffers, i, out):
-        acc = T.alloc_buffer((lanes,), "float32", scope="local")
-        for j in T.vectorized(lanes):
-            acc[j] = T.float32(0)
-        for jv in range(d // lanes):
-            for j in T.vectorized(lanes):
-                acc[j] += term(buffers, i, jv * lanes + j)
+        partial = T.alloc_buffer((lanes,), "float32", scope="local")
+        fill(partial, lanes, 0)
+        for part in range(d // lanes):
+            for lane in T.vectorized(lanes):
+                partial[lane] += term(buffers, i, part * lanes + lane)
         out[0] = T.float32(0)
-        for j in T.unroll(lanes):
-            out[0] += acc[j]
+        add_lanes(out, partial, lanes)
 
     return row_sum
 
 
-def rope(name: str, b: int, t: int, heads: int, width: int, inverse: bool):
+@template("rope")
+def rope(b: int, t: int, heads: int, width: int, inverse: bool = False):
     """Rotate neighbouring pairs (x[2c], x[2c+1]) by the angle of their position    (arXiv 2104.09864, GGUF's order for llama)
 
     x [B,T,H·d] · cos [T,d/2] · sin [T,d/2]  →  y [B,T,H·d]; `inverse` turns the other way, which is the gradient.
@@ -102,25 +112,26 @@ def rope(name: str, b: int, t: int, heads: int, width: int, inverse: bool):
         y: T.Buffer((b, t, heads, width // 2, 2), "float32"),
     ):
         for row in T.parallel(b * t):
+            sample = T.meta_var(row // t)
+            token = T.meta_var(row % t)
             for h in range(heads):
                 for c in range(width // 2):
-                    y[row // t, row % t, h, c, 0] = x[row // t, row % t, h, c, 0] * cos[row % t, c] - x[row // t, row % t, h, c, 1] * sin[
-                        row % t, c
-                    ] * T.float32(sign)
-                    y[row // t, row % t, h, c, 1] = (
-                        x[row // t, row % t, h, c, 0] * sin[row % t, c] * T.float32(sign) + x[row // t, row % t, h, c, 1] * cos[row % t, c]
-                    )
+                    first = T.meta_var(x[sample, token, h, c, 0])
+                    second = T.meta_var(x[sample, token, h, c, 1])
+                    y[sample, token, h, c, 0] = first * cos[token, c] - second * sin[token, c] * T.float32(sign)
+                    y[sample, token, h, c, 1] = first * sin[token, c] * T.float32(sign) + second * cos[token, c]
 
-    return named(func, name)
+    return func
 
 
 def _elementwise(size: int, isa: Isa):
     """(elements per task, lanes) for a flat loop of `size` elements."""
     lanes = lanes_for(size, isa)
-    return largest_divisor(size // lanes, 1024) * lanes, lanes
+    return largest_divisor(size // lanes, VECTORS_PER_TASK) * lanes, lanes
 
 
-def add(name: str, size: int, isa: Isa):
+@template("add")
+def add(size: int, *, isa: Isa):
     """y = a + b
 
     a [size] · b [size]  →  y [size]
@@ -130,14 +141,16 @@ def add(name: str, size: int, isa: Isa):
     @T.prim_func
     def func(a: T.Buffer((size,), "float32"), b: T.Buffer((size,), "float32"), y: T.Buffer((size,), "float32")):
         for task in T.parallel(size // chunk):
-            for v in range(chunk // lanes):
-                for e in T.vectorized(lanes):
-                    y[task * chunk + v * lanes + e] = a[task * chunk + v * lanes + e] + b[task * chunk + v * lanes + e]
+            for part in range(chunk // lanes):
+                for lane in T.vectorized(lanes):
+                    at = T.meta_var(task * chunk + part * lanes + lane)
+                    y[at] = a[at] + b[at]
 
-    return named(func, name)
+    return func
 
 
-def swiglu(name: str, size: int, isa: Isa):
+@template("swiglu")
+def swiglu(size: int, *, isa: Isa):
     """y = gate · sigmoid(gate) · up    (arXiv 2002.05202)
 
     gate [size] · up [size]  →  y [size]
@@ -147,16 +160,16 @@ def swiglu(name: str, size: int, isa: Isa):
     @T.prim_func
     def func(gate: T.Buffer((size,), "float32"), up: T.Buffer((size,), "float32"), y: T.Buffer((size,), "float32")):
         for task in T.parallel(size // chunk):
-            for v in range(chunk // lanes):
-                for e in T.vectorized(lanes):
-                    y[task * chunk + v * lanes + e] = (
-                        gate[task * chunk + v * lanes + e] * sigmoid(gate[task * chunk + v * lanes + e]) * up[task * chunk + v * lanes + e]
-                    )
+            for part in range(chunk // lanes):
+                for lane in T.vectorized(lanes):
+                    at = T.meta_var(task * chunk + part * lanes + lane)
+                    y[at] = gate[at] * sigmoid(gate[at]) * up[at]
 
-    return named(func, name)
+    return func
 
 
-def swiglu_grad(name: str, size: int, isa: Isa):
+@template("swiglu_grad")
+def swiglu_grad(size: int, *, isa: Isa):
     """dgate = dy · up · s · (1 + gate · (1 − s)), dup = dy · gate · s with s = sigmoid(gate)
 
     dy [size] · gate [size] · up [size]  →  dgate [size] · dup [size]
@@ -172,24 +185,22 @@ def swiglu_grad(name: str, size: int, isa: Isa):
         dup: T.Buffer((size,), "float32"),
     ):
         for task in T.parallel(size // chunk):
-            for v in range(chunk // lanes):
+            for part in range(chunk // lanes):
                 s = T.alloc_buffer((lanes,), "float32", scope="local")
-                for e in T.vectorized(lanes):
-                    s[e] = sigmoid(gate[task * chunk + v * lanes + e])
-                for e in T.vectorized(lanes):
-                    dgate[task * chunk + v * lanes + e] = (
-                        dy[task * chunk + v * lanes + e]
-                        * up[task * chunk + v * lanes + e]
-                        * s[e]
-                        * (T.float32(1) + gate[task * chunk + v * lanes + e] * (T.float32(1) - s[e]))
-                    )
-                for e in T.vectorized(lanes):
-                    dup[task * chunk + v * lanes + e] = dy[task * chunk + v * lanes + e] * gate[task * chunk + v * lanes + e] * s[e]
+                for lane in T.vectorized(lanes):
+                    s[lane] = sigmoid(gate[task * chunk + part * lanes + lane])
+                for lane in T.vectorized(lanes):
+                    at = T.meta_var(task * chunk + part * lanes + lane)
+                    dgate[at] = dy[at] * up[at] * s[lane] * (T.float32(1) + gate[at] * (T.float32(1) - s[lane]))
+                for lane in T.vectorized(lanes):
+                    at = T.meta_var(task * chunk + part * lanes + lane)
+                    dup[at] = dy[at] * gate[at] * s[lane]
 
-    return named(func, name)
+    return func
 
 
-def group_sum(name: str, m: int, groups: int, size: int):
+@template("group_sum")
+def group_sum(m: int, groups: int, size: int):
     """y[m, g] = Σ over e < size of x[m, g, e]
 
     x [M,G,size]  →  y [M,G]
@@ -199,20 +210,20 @@ def group_sum(name: str, m: int, groups: int, size: int):
     def func(x: T.Buffer((m, groups, size), "float32"), y: T.Buffer((m, groups), "float32")):
         for i in T.parallel(m):
             for g in range(groups):
-                acc = T.alloc_buffer((16,), "float32", scope="local")
-                for e in T.vectorized(16):
-                    acc[e] = x[i, g, e]
-                for v in range(size // 16 - 1):
-                    for e in T.vectorized(16):
-                        acc[e] += x[i, g, 16 + v * 16 + e]
-                for e in T.unroll(15):
-                    acc[0] += acc[e + 1]
-                y[i, g] = acc[0]
+                partial = T.alloc_buffer((GROUP_LANES,), "float32", scope="local")
+                for lane in T.vectorized(GROUP_LANES):
+                    partial[lane] = x[i, g, lane]
+                for part in range(size // GROUP_LANES - 1):
+                    for lane in T.vectorized(GROUP_LANES):
+                        partial[lane] += x[i, g, GROUP_LANES + part * GROUP_LANES + lane]
+                lane_sum(partial, GROUP_LANES)
+                y[i, g] = partial[0]
 
-    return named(func, name)
+    return func
 
 
-def group_spread(name: str, m: int, groups: int, size: int):
+@template("group_spread")
+def group_spread(m: int, groups: int, size: int):
     """y[m, g, e] = x[m, g], the gradient of group_sum
 
     x [M,G]  →  y [M,G,size]
@@ -225,10 +236,11 @@ def group_spread(name: str, m: int, groups: int, size: int):
                 for e in T.vectorized(size):
                     y[i, g, e] = x[i, g]
 
-    return named(func, name)
+    return func
 
 
-def sum_heads(name: str, m: int, kv_heads: int, share: int, width: int):
+@template("sum_heads")
+def sum_heads(m: int, kv_heads: int, share: int, width: int):
     """y[m, k] = Σ over the `share` query heads that read key-value head k of x[m, k, ·]
 
     x [M,KV,share,d]  →  y [M,KV,d]
@@ -244,4 +256,4 @@ def sum_heads(name: str, m: int, kv_heads: int, share: int, width: int):
                     for e in T.vectorized(width):
                         y[i, k, e] += x[i, k, s + 1, e]
 
-    return named(func, name)
+    return func

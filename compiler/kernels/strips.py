@@ -14,6 +14,7 @@ from tvm.script import tirx as T
 
 from .expressions import exp
 from .isa import Isa, largest_divisor
+from .lanes import fill, lane_max, lane_sum
 from .tile import register_tile
 
 STRIP = 16
@@ -45,9 +46,10 @@ class Strips:
 
         @T.inline
         def transpose(x, task, out):
+            sample, kv_head = T.meta_var(task // heads), T.meta_var(task % heads // share)
             for j in range(t):
                 for c in range(width):
-                    out[c, j] = x[task // heads, j, task % heads // share, c]
+                    out[c, j] = x[sample, j, kv_head, c]
 
         return transpose
 
@@ -58,10 +60,11 @@ class Strips:
 
         @T.inline
         def scores(x, task, s, packed, strip, first, last):
+            sample, head = T.meta_var(task // heads), T.meta_var(task % heads)
             for jo in range((last - first) * (COLUMNS // step)):
                 for i in range(STRIP // rows):
                     tile(
-                        lambda i, c: x[task // heads, s * STRIP + i, task % heads, c],
+                        lambda i, c: x[sample, s * STRIP + i, head, c],
                         lambda c, j: packed[c, j],
                         lambda i, j, value: T.buffer_store(strip, value, [i, j]),
                         i * rows,
@@ -78,12 +81,13 @@ class Strips:
 
         @T.inline
         def weigh(strip, x, task, s, out, first, last):
+            sample, head, kv_head = T.meta_var(task // heads), T.meta_var(task % heads), T.meta_var(task % heads // share)
             for i in range(STRIP // rows):
                 for c in range(width // columns):
                     tile(
                         lambda i, j: strip[i, j],
-                        lambda j, c: x[task // heads, j, task % heads // share, c],
-                        lambda i, c, value: T.buffer_store(out, value, [task // heads, s * STRIP + i, task % heads, c]),
+                        lambda j, c: x[sample, j, kv_head, c],
+                        lambda i, c, value: T.buffer_store(out, value, [sample, s * STRIP + i, head, c]),
                         i * rows,
                         first * COLUMNS,
                         (last - first) * COLUMNS,
@@ -98,12 +102,13 @@ class Strips:
 
         @T.inline
         def scatter(strip, x, task, s, out, first, last):
+            sample, head = T.meta_var(task // heads), T.meta_var(task % heads)
             for j in range((last - first) * (COLUMNS // rows)):
                 for c in range(width // columns):
                     tile(
                         lambda j, i: strip[i, j],
-                        lambda i, c: x[task // heads, s * STRIP + i, task % heads, c],
-                        lambda j, c, value: T.buffer_store(out, out[task // heads, j, task % heads, c] + value, [task // heads, j, task % heads, c]),
+                        lambda i, c: x[sample, s * STRIP + i, head, c],
+                        lambda j, c, value: T.buffer_store(out, out[sample, j, head, c] + value, [sample, j, head, c]),
                         first * COLUMNS + j * rows,
                         0,
                         STRIP,
@@ -119,38 +124,32 @@ def _softmax(scale: float, lanes: int):
     @T.inline
     def softmax(p, start, b, s, first, last):
         for i in range(STRIP):
+            row = T.meta_var(s * STRIP + i)
             top = T.alloc_buffer((lanes,), "float32", scope="local")
             total = T.alloc_buffer((lanes,), "float32", scope="local")
-            for e in T.vectorized(lanes):
-                top[e] = T.float32(MASKED)
-            for jv in range((last - first) * (COLUMNS // lanes)):
-                for e in T.vectorized(lanes):
-                    p[i, first * COLUMNS + jv * lanes + e] = T.Select(
-                        T.And(first * COLUMNS + jv * lanes + e >= start[b, s * STRIP + i], first * COLUMNS + jv * lanes + e <= s * STRIP + i),
-                        p[i, first * COLUMNS + jv * lanes + e] * T.float32(scale),
-                        T.float32(MASKED),
-                    )
-                for e in T.vectorized(lanes):
-                    top[e] = T.max(top[e], p[i, first * COLUMNS + jv * lanes + e])
-            for e in T.unroll(lanes - 1):
-                top[0] = T.max(top[0], top[e + 1])
-            for e in T.vectorized(lanes):
-                total[e] = T.float32(0)
-            for jv in range((last - first) * (COLUMNS // lanes)):
-                for e in T.vectorized(lanes):
-                    p[i, first * COLUMNS + jv * lanes + e] = T.Select(
-                        p[i, first * COLUMNS + jv * lanes + e] > T.float32(0.5 * MASKED),
-                        exp(p[i, first * COLUMNS + jv * lanes + e] - top[0]),
-                        T.float32(0),
-                    )
-                for e in T.vectorized(lanes):
-                    total[e] += p[i, first * COLUMNS + jv * lanes + e]
-            for e in T.unroll(lanes - 1):
-                total[0] += total[e + 1]
+            # 1. Scale the scores, mask the columns that this row does not see, find the largest score.
+            fill(top, lanes, MASKED)
+            for part in range((last - first) * (COLUMNS // lanes)):
+                for lane in T.vectorized(lanes):
+                    j = T.meta_var(first * COLUMNS + part * lanes + lane)
+                    p[i, j] = T.Select(T.And(j >= start[b, row], j <= row), p[i, j] * T.float32(scale), T.float32(MASKED))
+                for lane in T.vectorized(lanes):
+                    top[lane] = T.max(top[lane], p[i, first * COLUMNS + part * lanes + lane])
+            lane_max(top, lanes)
+            # 2. The exponentials and their sum.
+            fill(total, lanes, 0)
+            for part in range((last - first) * (COLUMNS // lanes)):
+                for lane in T.vectorized(lanes):
+                    j = T.meta_var(first * COLUMNS + part * lanes + lane)
+                    p[i, j] = T.Select(p[i, j] > T.float32(0.5 * MASKED), exp(p[i, j] - top[0]), T.float32(0))
+                for lane in T.vectorized(lanes):
+                    total[lane] += p[i, first * COLUMNS + part * lanes + lane]
+            lane_sum(total, lanes)
+            # 3. Each one's share of the sum.
             total[0] = T.float32(1) / total[0]
-            for jv in range((last - first) * (COLUMNS // lanes)):
-                for e in T.vectorized(lanes):
-                    p[i, first * COLUMNS + jv * lanes + e] *= total[0]
+            for part in range((last - first) * (COLUMNS // lanes)):
+                for lane in T.vectorized(lanes):
+                    p[i, first * COLUMNS + part * lanes + lane] *= total[0]
 
     return softmax
 
@@ -162,17 +161,17 @@ def _score_gradient(scale: float, lanes: int):
     def score_gradient(p, ds, first, last):
         for i in range(STRIP):
             total = T.alloc_buffer((lanes,), "float32", scope="local")
-            for e in T.vectorized(lanes):
-                total[e] = T.float32(0)
-            for jv in range((last - first) * (COLUMNS // lanes)):
-                for e in T.vectorized(lanes):
-                    total[e] += p[i, first * COLUMNS + jv * lanes + e] * ds[i, first * COLUMNS + jv * lanes + e]
-            for e in T.unroll(lanes - 1):
-                total[0] += total[e + 1]
-            for jv in range((last - first) * (COLUMNS // lanes)):
-                for e in T.vectorized(lanes):
-                    ds[i, first * COLUMNS + jv * lanes + e] = (
-                        p[i, first * COLUMNS + jv * lanes + e] * (ds[i, first * COLUMNS + jv * lanes + e] - total[0]) * T.float32(scale)
-                    )
+            # 1. The row's Σ p ∘ dP.
+            fill(total, lanes, 0)
+            for part in range((last - first) * (COLUMNS // lanes)):
+                for lane in T.vectorized(lanes):
+                    j = T.meta_var(first * COLUMNS + part * lanes + lane)
+                    total[lane] += p[i, j] * ds[i, j]
+            lane_sum(total, lanes)
+            # 2. What is left of dP without it.
+            for part in range((last - first) * (COLUMNS // lanes)):
+                for lane in T.vectorized(lanes):
+                    j = T.meta_var(first * COLUMNS + part * lanes + lane)
+                    ds[i, j] = p[i, j] * (ds[i, j] - total[0]) * T.float32(scale)
 
     return score_gradient

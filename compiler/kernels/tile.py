@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import tvm
 from tvm.script import tirx as T
 
 
@@ -26,14 +25,14 @@ def register_tile(rows: int, columns: int, lanes: int, steps: int = 1) -> Callab
     def tile(a, b, put, i0, r0, length, j0):
         acc = T.alloc_buffer((rows, columns), "float32", scope="local")
         for i in T.unroll(rows):
-            for jv in T.unroll(columns // lanes):
-                for j in T.vectorized(lanes):
-                    acc[i, jv * lanes + j] = T.float32(0)
+            for part in T.unroll(columns // lanes):
+                for lane in T.vectorized(lanes):
+                    acc[i, part * lanes + lane] = T.float32(0)
         advance(acc, a, b, i0, r0, length, j0)
         for i in T.unroll(rows):
-            for jv in T.unroll(columns // lanes):
-                for j in T.vectorized(lanes):
-                    put(i0 + i, j0 + jv * lanes + j, acc[i, jv * lanes + j])
+            for part in T.unroll(columns // lanes):
+                for lane in T.vectorized(lanes):
+                    put(i0 + i, j0 + part * lanes + lane, acc[i, part * lanes + lane])
 
     return tile
 
@@ -45,9 +44,9 @@ def _one_step(rows: int, columns: int, lanes: int) -> Callable:
     def advance(acc, a, b, i0, r0, length, j0):
         for r in range(length):
             for i in T.unroll(rows):
-                for jv in T.unroll(columns // lanes):
-                    for j in T.vectorized(lanes):
-                        acc[i, jv * lanes + j] += a(i0 + i, r0 + r) * b(r0 + r, j0 + jv * lanes + j)
+                for part in T.unroll(columns // lanes):
+                    for lane in T.vectorized(lanes):
+                        acc[i, part * lanes + lane] += a(i0 + i, r0 + r) * b(r0 + r, j0 + part * lanes + lane)
 
     return advance
 
@@ -64,13 +63,8 @@ def _several_steps(rows: int, columns: int, lanes: int, steps: int) -> Callable:
                     ahead[i, s] = a(i0 + i, r0 + r * steps + s)
             for s in T.unroll(steps):
                 for i in T.unroll(rows):
-                    for jv in T.unroll(columns // lanes):
-                        for j in T.vectorized(lanes):
-                            acc[i, jv * lanes + j] += ahead[i, s] * b(r0 + r * steps + s, j0 + jv * lanes + j)
+                    for part in T.unroll(columns // lanes):
+                        for lane in T.vectorized(lanes):
+                            acc[i, part * lanes + lane] += ahead[i, s] * b(r0 + r * steps + s, j0 + part * lanes + lane)
 
     return advance
-
-
-def named(func: tvm.tirx.PrimFunc, name: str) -> tvm.tirx.PrimFunc:
-    """`func` under its symbol in the kernel library; its buffers never overlap."""
-    return func.with_attr("global_symbol", name).with_attr("tirx.noalias", True)

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import tvm
 
+from ...runtime.bundle.plan import aligned
 from ...runtime.errors import MftError
-from ..lowering.arena import aligned
-from ..lowering.kernel_table import KernelSet
+from ..kernels.kernel_set import KernelSet
 from ..recipe.cpu_targets import llvm_attributes
 from .elf import library_flaws
 

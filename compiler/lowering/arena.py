@@ -2,7 +2,7 @@
 
 In:  sizes and lifetimes (call indices, half-open).
 Out: a byte offset per tensor and the bytes needed in all.
-Offsets are multiples of 64 because generated kernels load aligned rows.
+Offsets are multiples of the alignment because generated kernels load aligned rows.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-ALIGNMENT = 64
+from ...runtime.bundle.plan import aligned
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,6 @@ class ArenaPlan:
 
     offsets: tuple[int, ...]
     n_bytes: int
-
-
-def aligned(n_bytes: int) -> int:
-    """n_bytes rounded up to the alignment."""
-    return (n_bytes + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
 
 
 def plan_arena(lifetimes: Sequence[Lifetime]) -> ArenaPlan:

@@ -10,9 +10,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ...runtime.bundle.plan import PROJECTIONS, AdapterPlan, AdapterTensor, Argument, Entry, KernelCall, Operand, parse_bucket, signature_of, types_of
+from ...runtime.bundle.plan import (
+    ALIGNMENT,
+    ITEM_BYTES,
+    PROJECTIONS,
+    AdapterPlan,
+    AdapterTensor,
+    Argument,
+    Entry,
+    KernelCall,
+    Operand,
+    parse_bucket,
+    signature_of,
+    types_of,
+)
 from ...runtime.versions.merge import REQUANTIZED_TYPES, requantized_type
 from ..kernels import optimizer
+from ..kernels.kernel_set import KernelSet
 from ..model.shape import ModelShape
 from .autodiff import differentiate
 from .graph import (
@@ -26,12 +40,11 @@ from .graph import (
     logits_graph,
     projection_shapes,
 )  # fmt: skip
-from .kernel_table import KernelSet
 from .lower import lower
 
 DECODE_BUCKET = "1x1"
-ADAPTER_ALIGNMENT = 16
-"""elements; matrices of the flat vector start on 64 bytes"""
+ADAPTER_ALIGNMENT = ALIGNMENT // ITEM_BYTES["float32"]
+"""in elements, for the matrices of the flat vector"""
 
 
 @dataclass(frozen=True)
@@ -54,7 +67,7 @@ def adapter_plan(shape: ModelShape, adapter: AdapterSpec) -> AdapterPlan:
             for matrix, size in zip("AB", adapter.shapes(n, k)):
                 tensors.append(AdapterTensor(f"blk.{layer}.{name}.weight:{matrix}", offset, size))
                 offset += -(-size[0] * size[1] // ADAPTER_ALIGNMENT) * ADAPTER_ALIGNMENT
-    return AdapterPlan(adapter.kind, adapter.rank, adapter.scale, -(-offset // 64) * 64, tuple(tensors))
+    return AdapterPlan(adapter.kind, adapter.rank, adapter.scale, -(-offset // optimizer.PARTIALS) * optimizer.PARTIALS, tuple(tensors))
 
 
 def base_signatures(shape: ModelShape) -> tuple[str, ...]:
@@ -119,8 +132,7 @@ def _scoring_buckets(buckets: Sequence[str]) -> list[str]:
 
 def _optimizer_entries(size: int, kernels: KernelSet) -> list[Entry]:
     """adamw_step and sum_squares over the flat vector: one kernel each, all arguments bound."""
-    adamw = kernels.named("adamw", (size,), lambda name: optimizer.adamw_step(name, size, kernels.isa))
-    squares = kernels.named("sum_squares", (size,), lambda name: optimizer.sum_squares(name, size, kernels.isa))
+    adamw, squares = kernels.named(optimizer.adamw_step, size), kernels.named(optimizer.sum_squares, size)
     vectors = [Operand(name, "input", (size,), "float32") for name in ("w", "m", "v", "g")]
     hyper = Operand("hyper", "input", (optimizer.HYPER_COUNT,), "float32")
     total = Operand("total", "output", (1,), "float32")

@@ -17,10 +17,11 @@ from typing import Literal
 from tvm import relax
 
 from ...runtime.bundle.plan import MOUNTED, PROJECTIONS, Role
+from ..kernels.block_types import BLOCK
 from ..model.shape import ModelShape
 from . import dialect
 
-GROUP = 32
+GROUP = BLOCK
 """Inputs that share one column of a grouped adapter's A: the width of a GGUF block."""
 
 LOSS_PAIR = "loss_and_dlogits"
@@ -84,6 +85,7 @@ class _Builder:
     """Collects parameters and emits operators into one dataflow block."""
 
     def __init__(self, shape: ModelShape, adapter: AdapterSpec | None) -> None:
+        dialect.register_operators()
         self.shape, self.adapter = shape, adapter
         self.block = relax.BlockBuilder()
         self.parameters: dict[str, Parameter] = {}
@@ -117,7 +119,7 @@ class _Builder:
         return self.block.emit(expr, name_hint=name)
 
     def project(self, name: str, x: relax.Var) -> relax.Var:
-        """x · wᵀ plus the adapter's share: scale · (x · Aᵀ) · Bᵀ, where a grouped A sees sums over 32 neighbouring inputs."""
+        """x · wᵀ plus the adapter's share: scale · (x · Aᵀ) · Bᵀ, where a grouped A sees sums over a group of neighbouring inputs."""
         y = self.emit(dialect.linear(x, self.var(name)))
         if not self.adapter or name not in self.adapter.targets:
             return y
@@ -127,13 +129,13 @@ class _Builder:
             x = self.group_sums[x]
         h = self.emit(dialect.matmul(x, self.var(f"{name}:A"), "nt"))
         delta = self.emit(dialect.matmul(h, self.var(f"{name}:B"), "nt", self.adapter.scale))
-        return self.emit(relax.op.add(y, delta))
+        return self.emit(dialect.add(y, delta))
 
     def feed_forward(self, x: relax.Var) -> relax.Var:
         """x + down(silu(gate(n)) · up(n)) with n = norm(x)."""
         n = self.emit(dialect.rms_norm(x, self.var("ffn_norm"), self.shape.rms_eps))
         inner = self.emit(dialect.swiglu(self.project("ffn_gate", n), self.project("ffn_up", n)))
-        return self.emit(relax.op.add(x, self.project("ffn_down", inner)))
+        return self.emit(dialect.add(x, self.project("ffn_down", inner)))
 
     def rotated(self, x: relax.Var, batch: int) -> relax.Var:
         return self.emit(dialect.rope(x, self.var("cos"), self.var("sin"), batch))
@@ -174,7 +176,7 @@ def block_graph(shape: ModelShape, adapter: AdapterSpec | None, batch: int, toke
         q, k = b.rotated(b.project("attn_q", n), batch), b.rotated(b.project("attn_k", n), batch)
         v = b.project("attn_v", n)
         o = b.emit(dialect.attention(q, k, v, b.var("start"), shape.head_dim))
-        y = b.feed_forward(b.emit(relax.op.add(x, b.project("attn_output", o))))
+        y = b.feed_forward(b.emit(dialect.add(x, b.project("attn_output", o))))
         if root:
             return {"root": b.emit(dialect.seed(y, b.var("dy")))}
         return {"y": y, "keys": k, "values": v} if cache else {"y": y}
@@ -222,7 +224,7 @@ def _decode_rest_graph(shape: ModelShape, context: int, adapter: AdapterSpec | N
 
     def body() -> dict[str, relax.Var]:
         o = b.emit(dialect.decode_attention(q, keys, values, position, shape.head_dim))
-        return {"y": b.feed_forward(b.emit(relax.op.add(x, b.project("attn_output", o))))}
+        return {"y": b.feed_forward(b.emit(dialect.add(x, b.project("attn_output", o))))}
 
     return b.build(_inference_name("block_decode", adapter), body)
 

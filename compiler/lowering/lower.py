@@ -14,10 +14,11 @@ from tvm import relax
 
 from ...runtime.bundle.plan import Argument, Entry, KernelCall, Operand, n_bytes
 from ..kernels.block_types import BLOCK, BLOCK_TYPES
+from ..kernels.kernel_set import KernelSet
 from .arena import Lifetime, plan_arena
-from .dialect import shape_of
 from .graph import EntryGraph
-from .kernel_table import IN_PLACE, KERNELS, KernelSet, Site
+from .operators.operator import Operator, Site, Without, shape_of
+from .operators.table import OPERATORS
 
 
 @dataclass(eq=False)
@@ -59,6 +60,8 @@ def lower(graph: EntryGraph, kernels: KernelSet, weight_types: Mapping[str, str]
         _emit(state, binding)
     for name, expr in graph.results.items():
         tensor = state.tensor(expr)
+        if tensor.operand is not None:
+            raise RuntimeError(f"{graph.name}: no kernel writes {name}, it is the same tensor as {state.operands[tensor.operand].name}")
         tensor.operand = len(state.operands)
         role = "gradient" if ":" in name else "output"
         state.operands.append(Operand(name, role, tensor.shape, tensor.dtype))
@@ -106,8 +109,11 @@ def _emit(state: _State, binding: relax.VarBinding) -> None:
     second = value.args[1] if len(value.args) > 1 else None
     weight_type = state.weight_types.get(second.name, "") if isinstance(second, relax.Var) else ""
     shapes = tuple(shape_of(arg) for arg in value.args)
-    kernel = KERNELS[value.op.name](Site(shapes, value.attrs, weight_type), state.kernels)
-    outputs, passed = _outputs(value, arguments)
+    operator = OPERATORS[value.op.name]
+    if isinstance(operator.kernel, Without):
+        raise RuntimeError(f"{operator.name} has no kernel: {operator.kernel.because}")
+    kernel = operator.kernel(Site(shapes, value.attrs, weight_type), state.kernels)
+    outputs, passed = _outputs(operator, value, arguments)
     for tensor in passed:
         tensor.first = len(state.calls) if tensor.first < 0 else tensor.first
         tensor.last = len(state.calls)
@@ -115,16 +121,15 @@ def _emit(state: _State, binding: relax.VarBinding) -> None:
     state.values[binding.var] = outputs
 
 
-def _outputs(call: relax.Call, arguments: list[_Tensor]) -> tuple[list[_Tensor], list[_Tensor]]:
+def _outputs(operator: Operator, call: relax.Call, arguments: list[_Tensor]) -> tuple[list[_Tensor], list[_Tensor]]:
     """(the tensors that the call produces, the tensors that its kernel is given)."""
     types = list(call.ty.fields) if isinstance(call.ty, relax.TupleType) else [call.ty]
     outputs = [_Tensor(tuple(int(e) for e in t.shape)) for t in types]
-    taken = IN_PLACE.get(call.op.name)
+    taken = operator.in_place
     if taken is None:
         return outputs, arguments + outputs
-    output, argument = taken
-    outputs[output] = arguments[argument]
-    return outputs, arguments + [t for i, t in enumerate(outputs) if i != output]
+    outputs[taken.output] = arguments[taken.argument]
+    return outputs, arguments + [t for i, t in enumerate(outputs) if i != taken.output]
 
 
 def _place(state: _State, name: str, bucket: str, signature: str) -> Entry:

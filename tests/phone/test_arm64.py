@@ -16,8 +16,8 @@ import pytest
 from mobilefinetuner.compiler.kernels import attention, gemm, gemv, head, rows
 from mobilefinetuner.compiler.kernels.block_types import BLOCK_TYPES
 from mobilefinetuner.compiler.kernels.isa import isa_for
+from mobilefinetuner.compiler.kernels.kernel_set import KernelSet
 from mobilefinetuner.compiler.library.build import build_library, target_for, workspace_bytes
-from mobilefinetuner.compiler.lowering.kernel_table import KernelSet
 from mobilefinetuner.compiler.recipe.load import load_recipe
 from mobilefinetuner.runtime.gguf.blocks import quantize
 
@@ -34,14 +34,14 @@ Q4_1 = BLOCK_TYPES["Q4_1"]
 def _kernels(isa) -> KernelSet:
     """One of each kind, with sizes that leave tiles unfilled."""
     kernels = KernelSet(isa)
-    kernels.named("matmul_q4_1", (7, 64, 96), lambda name: gemm.frozen_matmul(name, 7, 64, 96, Q4_1, isa))
-    kernels.named("matmul_t_q4_1", (16, 96, 64), lambda name: gemm.frozen_matmul_t(name, 16, 96, 64, Q4_1, isa))
-    kernels.named("matvec_q4_1", (64, 96), lambda name: gemv.frozen_matvec(name, 64, 96, Q4_1))
-    kernels.named("matmul_tn", (24, 18, 40), lambda name: gemm.matmul(name, "tn", 24, 18, 40, 2.0, isa))
-    kernels.named("rms_norm", (5, 96), lambda name: rows.rms_norm(name, 5, 96, 1e-5, isa))
-    kernels.named("swiglu", (480,), lambda name: rows.swiglu(name, 480, isa))
-    kernels.named("attention", (1, 64, 4, 2, 16), lambda name: attention.attention(name, 1, 64, 4, 2, 16, isa))
-    kernels.named("softmax_loss", (4, 96), lambda name: head.softmax_loss(name, 4, 96, isa))
+    kernels.named(gemm.frozen_matmul, 7, 64, 96, Q4_1)
+    kernels.named(gemm.frozen_matmul_t, 16, 96, 64, Q4_1)
+    kernels.named(gemv.frozen_matvec, 64, 96, Q4_1)
+    kernels.named(gemm.matmul, "tn", 24, 18, 40, 2.0)
+    kernels.named(rows.rms_norm, 5, 96, 1e-5)
+    kernels.named(rows.swiglu, 480)
+    kernels.named(attention.attention, 1, 64, 4, 2, 16)
+    kernels.named(head.softmax_loss, 4, 96)
     return kernels
 
 

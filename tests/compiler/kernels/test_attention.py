@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from mobilefinetuner.compiler.kernels import attention as templates
 
 from tests.support.directional import check_gradient
 from tests.support.kernel_trial import ATTENTION, DECODE, label
@@ -51,7 +52,7 @@ def test_attention_sees_its_own_sample_up_to_itself_and_nothing_else(trial, size
     q, k, v = inputs(size)
     start = starts(size, LAYOUTS[layout])
     wanted = attention(q.astype(np.float64), k.astype(np.float64), v.astype(np.float64), start)
-    close(trial.run(label("attention", size), q, k, v, start)[-1], wanted, TOLERANCE)
+    close(trial.run(label(templates.attention, *size), q, k, v, start)[-1], wanted, TOLERANCE)
 
 
 @pytest.mark.parametrize("layout", ["one sample", "three samples and padding"])
@@ -60,7 +61,7 @@ def test_the_gradient_of_attention(trial, size, layout):
     b, t, heads, kv_heads, width = size
     q, k, v = inputs(size)
     start, do = starts(size, LAYOUTS[layout]), normal(b, t, heads, width, seed=4)
-    dq, dk, dv = trial.run(label("attention_grad", size), do, q, k, v, start)[-3:]
+    dq, dk, dv = trial.run(label(templates.attention_grad, *size), do, q, k, v, start)[-3:]
     dk, dv = (x.reshape(b, t, kv_heads, heads // kv_heads, width).sum(3) for x in (dk, dv))
     check_gradient(lambda q, k, v: attention(q, k, v, start), [q, k, v], do, [dq, dk, dv])
 
@@ -73,7 +74,7 @@ def test_decoding_attention_is_the_last_row_of_attention(trial, size, position):
     at = 0 if position == "first" else context - 1
     wanted = attention(*(x.astype(np.float64) for x in (q, keys, values)), np.zeros((1, context), np.int32))[0, at]
     keys[0, at + 1 :] = values[0, at + 1 :] = np.nan  # rows of the cache that hold nothing yet
-    found = trial.run(label("decode_attention", size), q[0, at], keys[0], values[0], np.array([at], np.int32))[-1]
+    found = trial.run(label(templates.decode_attention, *size), q[0, at], keys[0], values[0], np.array([at], np.int32))[-1]
     close(found.reshape(wanted.shape), wanted, TOLERANCE)
 
 
@@ -81,4 +82,4 @@ def test_scores_far_apart_leave_weights_of_zero_and_one(trial):
     size = ATTENTION[0]
     q, k, v = inputs(size)
     wanted = attention(*(x.astype(np.float64) for x in (1e4 * q, k, v)), starts(size, [64]))
-    close(trial.run(label("attention", size), 1e4 * q, k, v, starts(size, [64]))[-1], wanted, 1e-5)
+    close(trial.run(label(templates.attention, *size), 1e4 * q, k, v, starts(size, [64]))[-1], wanted, 1e-5)

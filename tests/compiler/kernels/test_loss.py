@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from mobilefinetuner.compiler.kernels import head, optimizer
+from mobilefinetuner.runtime.bundle.plan import Hyperparameters
 
 from tests.support.kernel_trial import ADAM, LOSS, SQUARES, label
 from tests.support.kernel_values import close, normal
@@ -20,7 +22,7 @@ def test_softmax_loss_and_the_gradient_that_takes_the_logits_place(trial, size, 
     c, v = size
     logits, scale = spread * normal(c, v), np.array([0.125], np.float32)
     targets = np.array([v - 1, -1, 0, 5], np.int32)[:c]
-    changed, _, _, loss = trial.run(label("softmax_loss", size), logits, targets, scale)
+    changed, _, _, loss = trial.run(label(head.softmax_loss, *size), logits, targets, scale)
     exact = logits.astype(np.float64)
     log_sum = np.log(np.exp(exact - exact.max(1, keepdims=True)).sum(1)) + exact.max(1)
     picked = exact[np.arange(c), np.maximum(targets, 0)]
@@ -31,16 +33,17 @@ def test_softmax_loss_and_the_gradient_that_takes_the_logits_place(trial, size, 
 
 
 def test_a_row_without_a_target_gives_no_loss_and_no_gradient(trial):
-    changed, _, _, loss = trial.run(label("softmax_loss", (3, 512)), normal(3, 512), np.full(3, -1, np.int32), np.ones(1, np.float32))
+    changed, _, _, loss = trial.run(label(head.softmax_loss, 3, 512), normal(3, 512), np.full(3, -1, np.int32), np.ones(1, np.float32))
     assert not loss.any() and not changed.any()
 
 
 def adamw(w, m, v, g, hyper):
     """arXiv 1711.05101, with a scale on the gradient and a limit on the update."""
-    rate, beta1, beta2, epsilon, decay, c1, c2, scale, limit = hyper
-    m, v = beta1 * m + (1 - beta1) * g * scale, beta2 * v + (1 - beta2) * (g * scale) ** 2
-    update = rate * (m / c1 / (np.sqrt(v / c2) + epsilon) + decay * w)
-    return w - np.clip(update, -limit, limit), m, v
+    h = Hyperparameters(*hyper)
+    g = g * h.gradient_scale
+    m, v = h.beta1 * m + (1 - h.beta1) * g, h.beta2 * v + (1 - h.beta2) * g**2
+    update = h.learning_rate * (m / h.bias_correction1 / (np.sqrt(v / h.bias_correction2) + h.epsilon) + h.weight_decay * w)
+    return w - np.clip(update, -h.max_update, h.max_update), m, v
 
 
 @pytest.mark.parametrize("limit", [1e9, 1e-3], ids=["free", "limited"])
@@ -48,8 +51,12 @@ def adamw(w, m, v, g, hyper):
 def test_adamw_moves_parameters_and_moments(trial, size, limit):
     w, m, g = normal(size), normal(size, seed=2), normal(size, seed=3)
     v = np.abs(normal(size, seed=4))
-    hyper = np.array([1e-2, 0.9, 0.98, 1e-8, 0.1, 1 - 0.9**3, 1 - 0.98**3, 0.5, limit], np.float32)
-    found = trial.run(label("adamw_step", size), w, m, v, g, hyper)
+    numbers = Hyperparameters(
+        learning_rate=1e-2, beta1=0.9, beta2=0.98, epsilon=1e-8, weight_decay=0.1, bias_correction1=1 - 0.9**3, bias_correction2=1 - 0.98**3,
+        gradient_scale=0.5, max_update=limit,
+    )  # fmt: skip
+    hyper = np.array(numbers, np.float32)
+    found = trial.run(label(optimizer.adamw_step, size), w, m, v, g, hyper)
     for ours, wanted in zip(found, adamw(*(x.astype(np.float64) for x in (w, m, v, g, hyper)))):
         close(ours, wanted, TOLERANCE)
 
@@ -57,6 +64,6 @@ def test_adamw_moves_parameters_and_moments(trial, size, limit):
 def test_sum_squares_adds_up_in_one_order(trial):
     g = normal(SQUARES)
     exact = (g.astype(np.float64) ** 2).sum()
-    total = trial.run(label("sum_squares", SQUARES), g, threads=1)[-1]
+    total = trial.run(label(optimizer.sum_squares, SQUARES), g, threads=1)[-1]
     np.testing.assert_allclose(total, exact, rtol=TOLERANCE)
-    np.testing.assert_array_equal(total, trial.run(label("sum_squares", SQUARES), g, threads=2)[-1])
+    np.testing.assert_array_equal(total, trial.run(label(optimizer.sum_squares, SQUARES), g, threads=2)[-1])

@@ -12,6 +12,7 @@ import tvm
 from mobilefinetuner.compiler.kernels import gemm
 from mobilefinetuner.compiler.kernels.block_types import BLOCK_TYPES
 from mobilefinetuner.compiler.kernels.isa import isa_for
+from mobilefinetuner.compiler.kernels.kernel_set import KernelSet
 from mobilefinetuner.compiler.library.build import target_for
 from mobilefinetuner.compiler.recipe.load import load_recipe
 
@@ -39,8 +40,9 @@ def assembly(device: str, form) -> str:
     recipe = load_recipe([f"device={device}"]).device
 
     def build() -> str:
-        kernel = form("product", 32, 576, 576, BLOCK_TYPES["Q4_1"], isa_for(recipe.arch, recipe.features))
-        module = tvm.tirx.build(tvm.IRModule({"product": kernel}), target=target_for(recipe.arch, recipe.mtriple, recipe.cpu, recipe.features))
+        kernels = KernelSet(isa_for(recipe.arch, recipe.features))
+        kernels.named(form, 32, 576, 576, BLOCK_TYPES["Q4_1"])
+        module = tvm.tirx.build(tvm.IRModule(kernels.functions), target=target_for(recipe.arch, recipe.mtriple, recipe.cpu, recipe.features))
         return module.inspect_source("s")
 
     return on_a_short_stack(build)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
-
 import numpy as np
 import pytest
 from mobilefinetuner.compiler.kernels import attention, gemm, gemv, head, optimizer, rows
+from mobilefinetuner.compiler.kernels.block_types import BLOCK_TYPES
+from mobilefinetuner.compiler.kernels.kernel_set import Template
 from mobilefinetuner.runtime.errors import MftError
 
 from tests.support.kernel_trial import ATTENTION, FLAT, PROBE, label
 from tests.support.kernel_values import blocks, normal
 
+Q4_1 = BLOCK_TYPES["Q4_1"]
 LAST_PLACES = 2
 """what expressions.exp and expressions.log promise"""
 
@@ -58,12 +59,12 @@ def _run_some(trial, threads: int) -> list[np.ndarray]:
     q, k, v, do = (normal(b, t, h, width, seed=s) for s, h in enumerate((heads, kv_heads, kv_heads, heads)))
     start = np.zeros((b, t), np.int32)
     return [
-        *trial.run(label("frozen_matmul", "Q4_1", (7, 64, 96)), normal(7, 96), w, threads=threads),
-        *trial.run(label("frozen_matmul_t", "Q4_1", (7, 96, 64)), normal(7, 96), blocks("Q4_1", 96, 64)[0], threads=threads),
-        *trial.run(label("attention_grad", size), do, q, k, v, start, threads=threads),
-        *trial.run(label("swiglu", FLAT[2]), normal(FLAT[2]), normal(FLAT[2], seed=2), threads=threads),
-        *trial.run(label("rms_norm_grad", (33, 48)), normal(33, 48), normal(33, 48, seed=2), normal(48), threads=threads),
-        *trial.run(label("softmax_loss", (4, 96)), normal(4, 96), np.arange(4, dtype=np.int32), np.ones(1, np.float32), threads=threads),
+        *trial.run(label(gemm.frozen_matmul, 7, 64, 96, Q4_1), normal(7, 96), w, threads=threads),
+        *trial.run(label(gemm.frozen_matmul_t, 7, 96, 64, Q4_1), normal(7, 96), blocks("Q4_1", 96, 64)[0], threads=threads),
+        *trial.run(label(attention.attention_grad, *size), do, q, k, v, start, threads=threads),
+        *trial.run(label(rows.swiglu, FLAT[2]), normal(FLAT[2]), normal(FLAT[2], seed=2), threads=threads),
+        *trial.run(label(rows.rms_norm_grad, 33, 48), normal(33, 48), normal(33, 48, seed=2), normal(48), threads=threads),
+        *trial.run(label(head.softmax_loss, 4, 96), normal(4, 96), np.arange(4, dtype=np.int32), np.ones(1, np.float32), threads=threads),
     ]
 
 
@@ -90,7 +91,7 @@ def test_the_same_call_gives_the_same_bits_every_time(trial):
     ids=["extent", "dimensions", "type", "count"],
 )
 def test_a_wrong_argument_is_refused_with_the_kernels_own_words(trial, shapes, text):
-    name = label("rms_norm", (5, 64))
+    name = label(rows.rms_norm, 5, 64)
     with pytest.raises(MftError) as caught:
         trial.run(name, shapes=shapes)
     assert name in str(caught.value) and text in str(caught.value)
@@ -98,9 +99,6 @@ def test_a_wrong_argument_is_refused_with_the_kernels_own_words(trial, shapes, t
 
 def test_every_template_has_a_kernel_in_the_trial(trial):
     modules = (attention, gemm, gemv, head, optimizer, rows)
-    templates = [
-        name for module in modules for name, function in vars(module).items()
-        if inspect.isfunction(function) and function.__module__ == module.__name__ and next(iter(inspect.signature(function).parameters), "") == "name"
-    ]  # fmt: skip
+    templates = {found for module in modules for found in vars(module).values() if isinstance(found, Template)}
     assert len(templates) > 15
-    assert [t for t in templates if not any(kernel.startswith(f"{t}_") for kernel in trial.parameters)] == []
+    assert {template.stem for template in templates - {template for template, _ in trial.kernels.origins.values()}} == set()

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
 import subprocess
 import sys
 
 import pytest
+from elftools.elf.constants import P_FLAGS
+from elftools.elf.enums import ENUM_P_TYPE_BASE
 from mobilefinetuner.compiler.kernels import gemm, rows
 from mobilefinetuner.compiler.kernels.block_types import BLOCK_TYPES
 from mobilefinetuner.compiler.kernels.isa import isa_for
+from mobilefinetuner.compiler.kernels.kernel_set import KernelSet
 from mobilefinetuner.compiler.library.build import build_library, target_for
-from mobilefinetuner.compiler.library.elf import PF_W, PF_X, PT_GNU_STACK, PT_LOAD, library_flaws, read_library
-from mobilefinetuner.compiler.lowering.kernel_table import KernelSet
+from mobilefinetuner.compiler.library.elf import library_flaws, read_library
 
 TARGETS = {
     "x86_64": ("x86_64-linux-gnu", "x86-64-v3", ("avx2", "fma")),
@@ -28,8 +31,8 @@ def library(request) -> tuple[str, bytes]:
     mtriple, cpu, features = TARGETS[request.param]
     arch = mtriple.split("-")[0]
     kernels = KernelSet(isa_for(arch, features))
-    kernels.named("matmul_q4_1", (8, 32, 64), lambda name: gemm.frozen_matmul(name, 8, 32, 64, BLOCK_TYPES["Q4_1"], kernels.isa))
-    kernels.named("swiglu", (128,), lambda name: rows.swiglu(name, 128, kernels.isa))
+    kernels.named(gemm.frozen_matmul, 8, 32, 64, BLOCK_TYPES["Q4_1"])
+    kernels.named(rows.swiglu, 128)
     return arch, build_library(kernels, target_for(arch, mtriple, cpu, features), arch)
 
 
@@ -105,10 +108,10 @@ def test_what_no_linker_of_ours_produces_is_named_as_well(library):
     table = int.from_bytes(data[32:40], "little")
     for at in range(table, table + 56 * int.from_bytes(data[56:58], "little"), 56):
         kind = int.from_bytes(data[at : at + 4], "little")
-        if kind == PT_LOAD and data[at + 4] & PF_X:
-            changed[at + 4] |= PF_W
-        if kind == PT_GNU_STACK:
-            changed[at + 4] |= PF_X
+        if kind == ENUM_P_TYPE_BASE["PT_LOAD"] and data[at + 4] & P_FLAGS.PF_X:
+            changed[at + 4] |= P_FLAGS.PF_W
+        if kind == ENUM_P_TYPE_BASE["PT_GNU_STACK"]:
+            changed[at + 4] |= P_FLAGS.PF_X
     start = data.index((30).to_bytes(8, "little"), table + 56 * 9)  # DT_FLAGS: SYMBOLIC | BIND_NOW
     changed[start + 8] |= 4
     found = library_flaws(bytes(changed), arch)
@@ -119,6 +122,15 @@ def test_what_no_linker_of_ours_produces_is_named_as_well(library):
 @pytest.mark.parametrize("data", [b"", b"\x7fELF", b"#!/bin/sh\n" * 99, b"\x7fELF\x02\x01\x01" + bytes(600)], ids=["empty", "stub", "text", "zeros"])
 def test_what_is_no_library_is_named_and_not_a_crash(data):
     assert library_flaws(data, "aarch64") == ["it is not a 64-bit little-endian shared library"]
+
+
+def test_a_damaged_library_is_judged_and_not_a_crash(careless_library):
+    """Cut short at every length, and with every byte of its headers and tables turned over."""
+    data = careless_library("int answer(int x) { return x + 1; }", "-nostdlib", "-s", "-Wl,--hash-style=both", "-Wl,-soname,kernels.so")
+    damaged = [data[:n] for n in range(0, len(data), 7)]
+    damaged += [data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :] for at in range(min(len(data), 1500))]
+    for found in map(library_flaws, damaged, itertools.repeat("aarch64")):
+        assert all(isinstance(flaw, str) for flaw in found)
 
 
 def test_arm_code_leaves_the_platforms_register_alone(library, tmp_path):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
-from mobilefinetuner.compiler.lowering.arena import ALIGNMENT, Lifetime, aligned, plan_arena
+from mobilefinetuner.compiler.lowering.arena import Lifetime, plan_arena
+from mobilefinetuner.runtime.bundle.plan import ALIGNMENT, aligned
 
 LIFETIMES = st.lists(
     st.builds(lambda n_bytes, first, length: Lifetime(n_bytes, first, first + length), st.integers(1, 5000), st.integers(0, 30), st.integers(1, 20)),
@@ -21,7 +24,7 @@ def test_two_live_tensors_never_share_bytes(lifetimes):
     plan = plan_arena(lifetimes)
     for call in range(51):
         places = sorted((plan.offsets[i], lifetimes[i].n_bytes) for i in live_at(lifetimes, call))
-        assert all(offset + size <= following for (offset, size), (following, _) in zip(places, places[1:]))
+        assert all(offset + size <= following for (offset, size), (following, _) in itertools.pairwise(places))
 
 
 @given(LIFETIMES)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 from collections import Counter
 
 import pytest
 from mobilefinetuner.compiler.kernels.isa import SSE4
+from mobilefinetuner.compiler.kernels.kernel_set import KernelSet
 from mobilefinetuner.compiler.lowering.autodiff import differentiate
 from mobilefinetuner.compiler.lowering.graph import LOSS_PAIR, block_graph, head_graph
-from mobilefinetuner.compiler.lowering.kernel_table import KernelSet
 from mobilefinetuner.compiler.lowering.lower import lower
 from mobilefinetuner.runtime.bundle.plan import PROJECTIONS, Entry, n_bytes
 
@@ -72,7 +74,7 @@ def test_no_call_writes_where_it_reads_except_the_loss_into_its_logits(backward)
     for call in backward.calls:
         places = [backward.arguments[a] for a in call.arguments if backward.arguments[a].operand is None]
         spans = sorted((a.offset_bytes, a.offset_bytes + n_bytes(a.shape, a.dtype)) for a in {id(p): p for p in places}.values())
-        assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:])), call.kernel
+        assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans)), call.kernel
 
 
 def test_the_losss_gradient_takes_the_place_of_the_logits(kernels):
@@ -82,6 +84,13 @@ def test_the_losss_gradient_takes_the_place_of_the_logits(kernels):
     logits = calls["softmax_loss"][0]
     assert calls["matmul_q8_0"][-1] == logits == calls["matmul_t_q8_0"][0]
     assert entry.scratch_bytes < 2 * n_bytes((16, SHAPE.vocab), "float32")
+
+
+def test_a_result_that_no_kernel_writes_is_an_error(kernels):
+    graph = block_graph(SHAPE, None, 1, 32)
+    for same in ({"y": graph.parameters[0].var}, {"y": graph.results["y"], "again": graph.results["y"]}):
+        with pytest.raises(RuntimeError, match="no kernel writes"):
+            on_a_short_stack(lower, dataclasses.replace(graph, results=same), kernels, TYPES)
 
 
 def test_equal_sizes_share_one_kernel(kernels, backward):
