@@ -22,6 +22,7 @@ sys.path.insert(0, str(HERE.parent))
 from mobilefinetuner.compiler.pipeline import compile_bundle  # noqa: E402
 from mobilefinetuner.compiler.recipe.load import load_recipe, shipped_configs  # noqa: E402
 from mobilefinetuner.runtime.bundle.folder import Bundle  # noqa: E402
+from mobilefinetuner.runtime.bundle.plan import Bucket  # noqa: E402
 from mobilefinetuner.runtime.session import Session  # noqa: E402
 
 from tests.phone.arm64_root import Arm64Root, arm64_root  # noqa: E402
@@ -61,7 +62,7 @@ def build_plugin(folder: Path) -> Path:
 
 def row(device: str, options: argparse.Namespace, root: Arm64Root, plugin: Path, folder: Path, counted: dict[str, int]) -> str:
     """Profiles whose kernels are the same bytes are counted once."""
-    tokens = options.bucket.split("x")[1]
+    tokens = Bucket.parse(options.bucket).tokens
     chosen = [f"model={options.model}", f"device={device}", f"train.buckets=[{options.bucket}]", f"scenario.window_tokens={tokens}"]
     recipe = load_recipe([*SETTINGS, *chosen, f'out="{folder / device}"'])
     print(f"compiling for {device}", file=sys.stderr)
@@ -73,7 +74,7 @@ def row(device: str, options: argparse.Namespace, root: Arm64Root, plugin: Path,
         counted[kernels] = two - one
     size_mb = sum(record.n_bytes for record in bundle.files.values()) / 1e6
     plan = Session.open(bundle.folder, None, True, 1, to_execute=False).plan
-    features = " ".join(bundle.manifest["required_cpu_features"])
+    features = " ".join(bundle.manifest.required_cpu_features)
     kernels_kb, plan_mb = bundle.files["kernels.so"].n_bytes / 1e3, plan.peak_bytes / 2**20
     return f"| {device} | {recipe.device.cpu} | {size_mb:.1f} | {kernels_kb:.0f} | {plan_mb:.0f} | {features} | {counted[kernels] / 1e9:.2f} × 10⁹ |"
 
@@ -83,7 +84,7 @@ def instructions(bundle: Bundle, steps: int, root: Arm64Root, plugin: Path) -> i
 
     The processor is one that has what the profile promises and no more where that is little: it must not take a better variant.
     """
-    cpu = "max" if "asimddp" in bundle.manifest["required_cpu_features"] else "cortex-a53"
+    cpu = "max" if "asimddp" in bundle.manifest.required_cpu_features else "cortex-a53"
     words = [QEMU, "-plugin", str(plugin), "-d", "plugin", "-L", str(root.folder), str(root.folder / "usr/bin/python3")]
     script = [str(PHONE_TESTS / "train_steps.py"), str(bundle.folder), str(bundle.folder.with_suffix(".npz")), str(steps), "1"]
     done = subprocess.run([*words, *script], env=root.environment(cpu), capture_output=True, text=True, check=True)

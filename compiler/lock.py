@@ -59,7 +59,7 @@ def checksums_of(overrides: Sequence[str], progress: Callable[[str], None]) -> d
         out = Path(folder) / "bundle"
         bundle = Bundle.open_manifest(compile_bundle(load_recipe([*overrides, f'out="{out}"']), progress))
         files = {name: record.sha256 for name, record in bundle.files.items() if name not in LEFT_OUT}
-        return {"files": files, "required_cpu_features": bundle.manifest["required_cpu_features"]}
+        return {"files": files, "required_cpu_features": list(bundle.manifest.required_cpu_features)}
 
 
 def differences(lock: dict, found: dict) -> list[str]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from ..runtime import __version__
 from ..runtime.bundle.chat_format import ChatFormat
 from ..runtime.bundle.folder import KERNELS_NAME
-from ..runtime.bundle.plan import PLAN_FORMAT, ModelPlan, Plan, parse_bucket
+from ..runtime.bundle.plan import PLAN_FORMAT, Bucket, ModelPlan, Plan
 from ..runtime.bundle.tokenizer import Tokenizer
 from ..runtime.data.scenario import Scenario, scenario_document
 from ..runtime.data.windows import Splitter
@@ -91,7 +91,7 @@ def _compile(recipe: Recipe, source: GgufFile, model: GgufFile, conversions: Seq
 def _check_sizes(recipe: Recipe, shape: ModelShape) -> None:
     """What kernels can only do for some sizes."""
     for bucket in recipe.train.buckets:
-        _, tokens = parse_bucket(bucket)
+        tokens = Bucket.parse(bucket).tokens
         if tokens % COLUMNS:
             raise UserError("train.buckets", f"{bucket} has {tokens} tokens", f"multiples of {COLUMNS}", f"1x{-(-tokens // COLUMNS) * COLUMNS}")
         if tokens > shape.context_length:
@@ -132,8 +132,8 @@ def _plan_and_kernels(recipe: Recipe, shape: ModelShape) -> tuple[Plan, list[tup
 def _plan(recipe: Recipe, shape: ModelShape, kernels: KernelSet) -> Plan:
     train = recipe.train
     adapter = AdapterSpec(train.adapter, train.rank, train.scale, train.targets)
-    buckets = tuple(sorted(train.buckets, key=lambda b: (parse_bucket(b)[0] * parse_bucket(b)[1], b)))
-    longest = max(parse_bucket(b)[1] for b in buckets)
+    buckets = tuple(sorted(train.buckets, key=lambda name: (Bucket.parse(name).rows, name)))
+    longest = max(Bucket.parse(name).tokens for name in buckets)
     context = -(-(longest + recipe.scenario.decode_tokens) // CONTEXT_MULTIPLE) * CONTEXT_MULTIPLE
     sizes = Sizes(buckets, context, train.head_chunk_tokens)
     entries = build_entries(shape, adapter, sizes, kernels)
@@ -159,7 +159,7 @@ def _template_files(recipe: Recipe, tokenizer: bytes, chat: dict, progress: Prog
     files: dict[str, bytes | Path] = {name: (folder / name).read_bytes() for name in ("eval.jsonl",) if (folder / name).is_file()}
     own = folder / ability_probes.FILE_NAME
     shared = Path(str(importlib.resources.files("mobilefinetuner.templates"))) / ability_probes.FILE_NAME
-    longest = max(parse_bucket(bucket)[1] for bucket in recipe.train.buckets)
+    longest = max(bucket.tokens for bucket in recipe.train.bucket_shapes)
     probes = ability_probes.bundled_probes(own if own.is_file() else shared, Tokenizer.from_json(tokenizer), ChatFormat.from_dict(chat), longest)
     if probes.left_out:
         progress(f"    {len(probes.left_out)} base-ability probes are longer than the longest bucket ({longest} tokens) and left out")

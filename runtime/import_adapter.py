@@ -13,7 +13,7 @@ from pathlib import Path
 from .adapter.gguf_lora import read_gguf_lora
 from .adapter.peft_folder import CONFIG_NAME, read_peft_folder
 from .adapter.tensors import AdapterTensors
-from .bundle.plan import PROJECTIONS, Plan, signature_of
+from .bundle.plan import PROJECTIONS, Plan, block_weight, signature_of
 from .errors import UserError
 from .gguf.file import GgufFile
 from .session import Session
@@ -67,7 +67,7 @@ def require_kernels(plan: Plan, base: GgufFile, adapter: AdapterTensors) -> None
     """The bundle can compute with what the merge makes of the weights."""
     types = merged_types(base, adapter)
     for layer in range(plan.model.layers):
-        signature = signature_of({name: types[f"blk.{layer}.{name}.weight"] for name in PROJECTIONS})
+        signature = signature_of({name: types[block_weight(layer, name)] for name in PROJECTIONS})
         if signature not in plan.signatures:
             raise UserError("import", f"merging makes layer {layer}'s weights {signature}, for which this bundle has no kernels",
                             ", ".join(plan.signatures), "compile a bundle with train.adapter=lora quantization=exact")  # fmt: skip

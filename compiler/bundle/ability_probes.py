@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ...runtime.bundle.chat_format import ChatFormat
 from ...runtime.bundle.tokenizer import Tokenizer
-from ...runtime.plain_data import to_json
+from ...runtime.plain_data import plain
 from ...runtime.verify.ability import Probe, encode_choice, load_probes
 
 FILE_NAME = "base_ability.jsonl"
@@ -41,4 +41,4 @@ def _tokens(probe: Probe, tokenizer: Tokenizer, chat: ChatFormat) -> int:
 
 
 def _line(probe: Probe) -> str:
-    return json.dumps(to_json(probe), ensure_ascii=False, separators=(",", ":")) + "\n"
+    return json.dumps(plain(probe), ensure_ascii=False, separators=(",", ":")) + "\n"

@@ -22,12 +22,13 @@ from ...runtime.bundle.cpu_features import read_machine_cpu
 from ...runtime.bundle.folder import MANIFEST_NAME, Bundle
 from ...runtime.bundle.plan import PhaseMemory
 from ...runtime.errors import UserError
+from ...runtime.plain_data import bind, plain
 
 
 def describe_bundle(folder: Path) -> dict[str, Any]:
     """Everything the manifest says, and whether this machine can run it."""
     bundle = Bundle.open(folder, to_execute=False)
-    files = {name: {"n_bytes": record.n_bytes, "sha256": record.sha256} for name, record in sorted(bundle.files.items())}
+    files = {name: plain(record) for name, record in sorted(bundle.files.items())}
     runs_here, reason = True, ""
     try:
         bundle.require_machine(read_machine_cpu())
@@ -36,17 +37,17 @@ def describe_bundle(folder: Path) -> dict[str, Any]:
     return {
         "path": str(folder),
         "bundle_id": bundle.bundle_id,
-        "format_version": bundle.manifest["format_version"],
-        "abi": bundle.manifest["abi"],
-        "required_cpu_features": bundle.manifest["required_cpu_features"],
+        "format_version": bundle.manifest.format_version,
+        "abi": plain(bundle.manifest.abi),
+        "required_cpu_features": list(bundle.manifest.required_cpu_features),
         "runs_here": runs_here,
         "runs_here_reason": reason,
         "n_bytes": sum(record.n_bytes for record in bundle.files.values()) + (folder / MANIFEST_NAME).stat().st_size,
         "files": files,
         "memory": [{**dataclasses.asdict(phase), "total": phase.total} for phase in _memory_plan(bundle)],
-        "base_conversions": bundle.manifest["base_conversions"],
+        "base_conversions": plain(bundle.manifest.base_conversions),
         "recipe": bundle.recipe,
-        "tools": bundle.manifest["tools"],
+        "tools": bundle.manifest.tools,
     }
 
 
@@ -78,7 +79,7 @@ def print_bundle(description: Mapping[str, Any], console: Console) -> None:
 def _memory_plan(bundle: Bundle) -> list[PhaseMemory]:
     """What each phase needs at its peak, as the static plan says."""
     plan = json.loads(bundle.path("plan.json").read_bytes())
-    return [PhaseMemory.from_json(phase) for phase in plan["memory"]]
+    return list(bind(tuple[PhaseMemory, ...], plan["memory"], "plan.json.memory"))
 
 
 def _table(head: tuple[str, ...], rows: Any) -> Table:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from ...runtime.bundle.plan import Plan, parse_bucket
+from ...runtime.bundle.plan import Bucket, Plan
 from ...runtime.engine.memory import phase_table
 from ...runtime.errors import UserError
 
@@ -37,6 +37,6 @@ def _mb(n_bytes: int) -> int:
 
 def _remedy(plan: Plan, fitting: list[str], needs_bytes: int) -> str:
     if fitting:
-        tokens = parse_bucket(fitting[-1])[1]
+        tokens = Bucket.parse(fitting[-1]).tokens
         return f"train.buckets=[{','.join(fitting)}] scenario.window_tokens={tokens} (needs {_mb(needs_bytes)} MB)"
     return f"device.memory_budget_mb={_mb(needs_bytes)}, or a smaller model, train.rank or train.head_chunk_tokens"

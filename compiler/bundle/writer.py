@@ -7,23 +7,33 @@ The folder is built beside its place and moved there in one step. Only a bundle 
 
 from __future__ import annotations
 
-import ctypes
-import errno
+import contextlib
 import hashlib
 import json
 import os
-import shutil
-import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from ...runtime.bundle.folder import FORMAT_VERSION, MANIFEST_KEYS, MANIFEST_NAME, Bundle, bundle_id_of, canonical_json, is_file_name
+from ...runtime.bundle.folder import FORMAT_VERSION, MANIFEST_NAME, Bundle, FileRecord, Manifest, bundle_id_of, is_file_name, manifest_bytes
 from ...runtime.errors import UserError
+from ...runtime.plain_data import plain
+from ...runtime.storage.durable import (
+    READ_CHUNK_BYTES,
+    DurableFile,
+    make_directory,
+    process_is_alive,
+    publish_directory,
+    remove,
+    replace_directory,
+    require_space,
+    sha256_of_file,
+    storage_errors,
+    write_bytes,
+)  # fmt: skip
 
-CHUNK_BYTES = 1 << 20
 BUILDING_SUFFIX = ".building"
-RENAME_EXCHANGE, AT_FDCWD = 2, -100  # linux/fs.h, fcntl.h
 WRITTEN_KEYS = ("abi", "base_conversions", "recipe", "required_cpu_features", "tools")
 """what the caller says; the writer adds files, format_version and bundle_id"""
 
@@ -37,34 +47,44 @@ def write_bundle(out: Path, files: Mapping[str, bytes | Path], manifest_fields: 
     _check_names(files, manifest_fields)
     _refuse_foreign(out)
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
+        _write_bundle(out, files, manifest_fields)
+    except UserError as error:
+        cause = error.__cause__
+        if not isinstance(cause, OSError):
+            raise
+        found = f"the bundle cannot be written ({cause.strerror or cause})"
+        raise UserError(str(out), found, remedy="out=DIR with a folder that can be written to") from cause
+    return out
+
+
+def _write_bundle(out: Path, files: Mapping[str, bytes | Path], manifest_fields: Mapping[str, Any]) -> None:
+    with storage_errors(out):
         manifest = build_manifest(files, manifest_fields)
         if _holds(out, manifest):
-            return out
+            return
+        make_directory(out.parent)
         _remove_abandoned(out)
-        _require_space(out.parent, manifest)
-        building = Path(tempfile.mkdtemp(prefix=f".{out.name}.{os.getpid()}.", suffix=BUILDING_SUFFIX, dir=out.parent))
-        try:
-            _fill(building, files, manifest)
-            _move_into_place(building, out)
-        finally:
-            shutil.rmtree(building, ignore_errors=True)
-    except OSError as error:
-        found = f"the bundle cannot be written ({error.strerror or error})"
-        raise UserError(str(out), found, remedy="out=DIR with a folder that can be written to") from error
-    return out
+    n_bytes = sum(record["n_bytes"] for record in manifest["files"].values()) + len(manifest_bytes(manifest))
+    require_space(out.parent, n_bytes, remedy="out=DIR on another volume")
+    building = out.with_name(f".{out.name}.{os.getpid()}{BUILDING_SUFFIX}")
+    try:
+        _fill(building, files, manifest)
+        _move_into_place(building, out)
+    finally:
+        with contextlib.suppress(UserError):  # the first error is the one to report; the next compiler removes the rest
+            remove(building)
 
 
 def build_manifest(files: Mapping[str, bytes | Path], manifest_fields: Mapping[str, Any]) -> dict[str, Any]:
     """The manifest of these files."""
-    records = {name: _record(content) for name, content in sorted(files.items())}
+    records = {name: plain(_record(content)) for name, content in sorted(files.items())}
     manifest = {**manifest_fields, "files": records, "format_version": FORMAT_VERSION}
     return {**manifest, "bundle_id": bundle_id_of(manifest)}
 
 
 def _check_names(files: Mapping[str, bytes | Path], manifest_fields: Mapping[str, Any]) -> None:
     """The compiler's own mistakes, found before anything is written."""
-    if sorted(manifest_fields) != sorted(WRITTEN_KEYS) or set(MANIFEST_KEYS) - set(WRITTEN_KEYS) != {"files", "format_version", "bundle_id"}:
+    if {*manifest_fields} != {*WRITTEN_KEYS} or {*WRITTEN_KEYS, "files", "format_version", "bundle_id"} != {f.name for f in fields(Manifest)}:
         raise ValueError(f"manifest fields are {sorted(manifest_fields)}, not {sorted(WRITTEN_KEYS)}")
     bad = [name for name in files if not is_file_name(name)]
     if bad:
@@ -95,27 +115,25 @@ def _names_in_manifest(path: Path) -> set[str]:
         return set()
 
 
-def _record(content: bytes | Path) -> dict[str, Any]:
-    digest, n_bytes = hashlib.sha256(), 0
-    for chunk in _chunks(content):
-        digest.update(chunk)
-        n_bytes += len(chunk)
-    return {"n_bytes": n_bytes, "sha256": digest.hexdigest()}
+def _record(content: bytes | Path) -> FileRecord:
+    if isinstance(content, bytes):
+        return FileRecord(len(content), hashlib.sha256(content).hexdigest())
+    return FileRecord(content.stat().st_size, sha256_of_file(content))
 
 
-def _chunks(content: bytes | Path):
+def _chunks(content: bytes | Path) -> Iterator[bytes]:
     if isinstance(content, bytes):
         yield content
         return
     with content.open("rb") as file:
-        while chunk := file.read(CHUNK_BYTES):
+        while chunk := file.read(READ_CHUNK_BYTES):
             yield chunk
 
 
 def _holds(out: Path, manifest: Mapping[str, Any]) -> bool:
     """Whether `out` is this very bundle, undamaged."""
     try:
-        return (out / MANIFEST_NAME).read_bytes() == canonical_json(manifest) and bool(Bundle.open(out, to_execute=False))
+        return (out / MANIFEST_NAME).read_bytes() == manifest_bytes(manifest) and bool(Bundle.open(out, to_execute=False))
     except (UserError, OSError):
         return False
 
@@ -124,82 +142,25 @@ def _remove_abandoned(out: Path) -> None:
     """Delete what a compiler that was killed left beside `out`."""
     for folder in out.parent.glob(f".{out.name}.*{BUILDING_SUFFIX}"):
         owner = folder.name.removeprefix(f".{out.name}.").split(".")[0]
-        if owner.isdigit() and int(owner) != os.getpid() and not _is_alive(int(owner)):
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # somebody else's process: alive
-        return True
-    return True
-
-
-def _require_space(folder: Path, manifest: Mapping[str, Any]) -> None:
-    needed = sum(record["n_bytes"] for record in manifest["files"].values()) + len(canonical_json(manifest))
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        raise UserError(str(folder), f"has {free >> 20} MiB free, and the bundle has {needed >> 20} MiB", remedy="out=DIR on another volume")
+        if owner.isdigit() and (int(owner) == os.getpid() or not process_is_alive(int(owner))):
+            remove(folder)
 
 
 def _fill(building: Path, files: Mapping[str, bytes | Path], manifest: Mapping[str, Any]) -> None:
     """Write every file and, last, the manifest; a source that changed since it was hashed is an error."""
-    building.chmod(0o755)
+    make_directory(building)
     for name, content in sorted(files.items()):
-        _write(building / name, _chunks(content))
-        if _record(building / name) != manifest["files"][name]:
-            raise OSError(errno.EIO, f"{name} changed while it was copied")
-    _write(building / MANIFEST_NAME, [canonical_json(manifest)])
-    _flush_folder(building)
-
-
-def _write(path: Path, chunks: Any) -> None:
-    with path.open("xb") as file:
-        for chunk in chunks:
-            file.write(chunk)
-        file.flush()
-        os.fsync(file.fileno())
+        with DurableFile(building / name) as file:
+            for chunk in _chunks(content):
+                file.write(chunk)
+        if plain(FileRecord(file.size_bytes, file.sha256)) != manifest["files"][name]:
+            raise UserError(str(building.parent), f"the bundle cannot be written: {name} changed while it was copied", remedy="compile it again")
+    write_bytes(building / MANIFEST_NAME, manifest_bytes(manifest))
 
 
 def _move_into_place(building: Path, out: Path) -> None:
-    """Rename, or exchange with the bundle that is there; `building` then holds the old one."""
     _refuse_foreign(out)
-    if not out.exists() or not any(out.iterdir()):
-        os.rename(building, out)
-    elif not _exchange(building, out):
-        old = building.with_name(f"{building.name}-old{BUILDING_SUFFIX}")
-        os.rename(out, old)
-        try:
-            os.rename(building, out)
-        except OSError:
-            os.rename(old, out)
-            raise
-        shutil.rmtree(old, ignore_errors=True)
-    _flush_folder(out.parent)
-
-
-def _exchange(one: Path, other: Path) -> bool:
-    """Swap two folders in one step; False where the system or the file system has no such call."""
-    try:
-        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
-    except (AttributeError, OSError, TypeError):
-        return False
-    if renameat2(AT_FDCWD, os.fsencode(one), AT_FDCWD, os.fsencode(other), RENAME_EXCHANGE) == 0:
-        return True
-    if ctypes.get_errno() in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
-        return False
-    raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-
-
-def _flush_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems cannot flush a folder; the rename stands
-            raise
-    finally:
-        os.close(descriptor)
+    if out.exists() and any(out.iterdir()):
+        replace_directory(building, out)
+    else:
+        publish_directory(building, out)

@@ -19,6 +19,7 @@ from ...runtime.bundle.plan import (
     Argument,
     Entry,
     KernelCall,
+    MatrixName,
     Operand,
     parse_bucket,
     signature_of,
@@ -65,7 +66,7 @@ def adapter_plan(shape: ModelShape, adapter: AdapterSpec) -> AdapterPlan:
             if name not in adapter.targets:
                 continue
             for matrix, size in zip("AB", adapter.shapes(n, k)):
-                tensors.append(AdapterTensor(f"blk.{layer}.{name}.weight:{matrix}", offset, size))
+                tensors.append(AdapterTensor(MatrixName(layer, name, matrix), offset, size))
                 offset += -(-size[0] * size[1] // ADAPTER_ALIGNMENT) * ADAPTER_ALIGNMENT
     return AdapterPlan(adapter.kind, adapter.rank, adapter.scale, -(-offset // optimizer.PARTIALS) * optimizer.PARTIALS, tuple(tensors))
 

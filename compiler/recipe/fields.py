@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ...runtime.errors import UserError
+from ...runtime.plain_data import inside
 from .errors import RecipeError
 
 
@@ -65,16 +66,13 @@ def setting(default: Any = dataclasses.MISSING, check: Range | Pattern | None = 
     return dataclasses.field(default=default, metadata={"check": check, **metadata})
 
 
-def field_problem(owner: type, field: dataclasses.Field, value: Any) -> UserError | None:
+def field_problem(field: dataclasses.Field, value: Any, where: str) -> UserError | None:
     """What is wrong with `value` in this field by itself, or None."""
     check = field.metadata.get("check")
     if check is None or value is None:
         return None
-    items = value if isinstance(value, tuple) else (value,)
-    bad = [item for item in items if not check.holds(item)]
-    if not bad:
-        return None
-    return UserError(f"{owner.SECTION}.{field.name}", f"{bad[0]!r} is not allowed", f"{check}")
+    bad = [item for item in (value if isinstance(value, tuple) else (value,)) if not check.holds(item)]
+    return UserError(where, f"{bad[0]!r} is not allowed", f"{check}") if bad else None
 
 
 class Checked:
@@ -83,7 +81,7 @@ class Checked:
     SECTION: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
-        found = [field_problem(type(self), field, getattr(self, field.name)) for field in dataclasses.fields(self)]
+        found = [field_problem(field, getattr(self, field.name), inside(self.SECTION, field.name)) for field in dataclasses.fields(self)]
         problems = [problem for problem in found if problem] or self.contradictions()
         if problems:
             raise RecipeError(problems)

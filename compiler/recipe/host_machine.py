@@ -13,11 +13,10 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from ...runtime.bundle.cpu_features import MachineCpu, read_machine_cpu
+from ...runtime.bundle.cpu_features import ARCHES, MachineCpu, read_machine_cpu
 from ...runtime.errors import UserError
 from .cpu_targets import X86_EXTRAS, features_of_x86_cpu, known_features, x86_level
 
-SUPPORTED_ARCHES = ("x86_64", "aarch64")
 MACHINE_FACTS = ("arch", "mtriple", "cpu", "features", "cores", "page_size_kib")
 
 
@@ -31,8 +30,8 @@ def machine_fact(name: str, machine: MachineCpu | None = None) -> Any:
     if sys.platform != "linux":
         raise UserError("device", f"this machine runs {sys.platform}", "linux for device=host", "device=generic_armv8")
     machine = machine or read_machine_cpu()
-    if machine.arch not in SUPPORTED_ARCHES:
-        raise UserError("device", f"this machine is a {machine.arch}", ", ".join(SUPPORTED_ARCHES), "device=generic_armv8")
+    if machine.arch not in ARCHES:
+        raise UserError("device", f"this machine is a {machine.arch}", ", ".join(ARCHES), "device=generic_armv8")
     if name == "arch":
         return machine.arch
     if name == "mtriple":

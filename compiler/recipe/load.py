@@ -2,7 +2,7 @@
 
 In:  overrides as typed, the user's own configuration folders, the directory the command was typed in.
 Out: Recipe, frozen; or RecipeError with every problem in it.
-OmegaConf stops here. Types are checked by recipe_reader and not by OmegaConf's structured configs, because those stop at the
+OmegaConf stops here. Types are checked by RecipeReader and not by OmegaConf's structured configs, because those stop at the
 first mistake.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.resources
-import typing
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,12 +26,12 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ...runtime.errors import UserError
+from ...runtime.plain_data import fields_of, plain
 from .errors import RecipeError, unknown_word
 from .host_machine import register_machine_resolver
 from .overrides import GROUPS, Overrides, parse_overrides
-from .reader import RecipeReader, declared_defaults, plain
+from .reader import RecipeReader, declared_defaults
 from .schema import (
-    PROJECTIONS,
     DeviceRecipe,
     ModelRecipe,
     ModelSource,
@@ -43,7 +42,7 @@ from .schema import (
 )
 
 __all__ = [
-    "PROJECTIONS", "DeviceRecipe", "ModelRecipe", "ModelSource", "QuantizationRecipe", "Recipe", "ScenarioRecipe", "TrainRecipe",
+    "DeviceRecipe", "ModelRecipe", "ModelSource", "QuantizationRecipe", "Recipe", "ScenarioRecipe", "TrainRecipe",
     "load_recipe", "recipe_as_yaml", "template_folder",
 ]  # fmt: skip
 
@@ -218,13 +217,12 @@ def _read(values: dict[str, Any], cwd: Path, unchosen: set[str]) -> tuple[Recipe
     """The recipe and what is wrong with it; groups whose file does not exist are not judged by their default."""
     reader = RecipeReader(cwd)
     if unchosen:
-        kinds = typing.get_type_hints(Recipe)
         for group in [group for group in GROUPS if group not in unchosen]:
-            reader.section(kinds[group], values.get(group), group)
+            reader.bind(fields_of(Recipe)[group][1], values.get(group), group)
         return None, reader.problems
     if not values.get("out"):
         values["out"] = _default_out(values)
-    return reader.section(Recipe, values), reader.problems
+    return reader.bind(Recipe, values, ""), reader.problems
 
 
 def _default_out(values: dict[str, Any]) -> str:

@@ -38,7 +38,7 @@ def _sections(section: type, prefix: str) -> Iterator[tuple[str, list[tuple[str,
         if dataclasses.is_dataclass(hint):
             inner += list(_sections(hint, f"{key}."))
         elif "keys_of" in field.metadata:
-            inner += list(_sections(field.metadata["keys_of"](), f"{key}."))
+            inner += list(_sections(field.metadata["keys_of"], f"{key}."))
         else:
             rows.append((key, _allowed(field, hint), _default(field), meanings[field.name]))
     yield prefix.rstrip(".") or "recipe", rows

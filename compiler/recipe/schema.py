@@ -12,11 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from ...runtime.bundle.cpu_features import Arch
+from ...runtime.bundle.plan import BUCKET_NAME, PROJECTIONS, AdapterKind, Bucket, Projection
+from ...runtime.data.scenario import DataRules, Scenario
+from ...runtime.data.text.languages import SCRIPTS_OF_LANGUAGE
 from ...runtime.errors import UserError
+from ...runtime.plain_data import plain
+from ...runtime.versions.merge_policies import Policy
 from .cpu_targets import CPUS_WITH_SVE, features_of_x86_cpu, known_features
 from .errors import unknown_word
 from .fields import Checked, Pattern, Range, setting
-from .reader import plain
 
 SHARE = Range(at_least=0, at_most=1)
 CELSIUS = Range(at_least=0, at_most=120)
@@ -24,15 +29,7 @@ NAME = Pattern(r"[A-Za-z0-9][A-Za-z0-9._-]*", "letters, digits, '.', '_' and '-'
 TEMPLATE = Pattern(r".+", "the name of a folder under templates/, or the path of a folder")
 SHA256 = Pattern(r"[0-9a-f]{64}", "64 lower-case hexadecimal digits")
 LANGUAGE = Pattern(r"[a-z]{2}", "two-letter language codes such as en, zh")
-BUCKET = Pattern(r"[1-9][0-9]{0,2}x[1-9][0-9]{0,5}", "BxT, micro-batch x tokens, such as 1x256")
-PROJECTIONS = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
-
-
-def _data_rules() -> type:
-    """The dataclass that declares the keys of scenario.rules: the phone's own, so that there is one list of rules."""
-    from ...runtime.data.scenario import DataRules
-
-    return DataRules
+BUCKET = Pattern(BUCKET_NAME.pattern, "BxT, micro-batch x tokens, such as 1x256")
 
 
 @dataclass(frozen=True)
@@ -81,7 +78,7 @@ class ModelRecipe(Checked):
 
 @dataclass(frozen=True)
 class ScenarioRecipe(Checked):
-    """What kind of data is expected, and how answers are asked for."""
+    """What kind of data is expected, and how answers are asked for. The defaults are those of the phone's own Scenario."""
 
     SECTION = "scenario"
 
@@ -89,28 +86,26 @@ class ScenarioRecipe(Checked):
     """short name; part of the bundle's default folder name"""
     template: str = setting(check=TEMPLATE)
     """folder under templates/ with rules.json, system_prompt.txt and the evaluation set, or the path of such a folder"""
-    languages: tuple[str, ...] = setting(("en", "zh"), LANGUAGE)
+    languages: tuple[str, ...] = setting(Scenario.languages, LANGUAGE)
     """expected languages of the data (ISO 639-1)"""
     window_tokens: int = setting(256, Range(at_least=16, at_most=131072))
     """no training sample is longer, in tokens; at most the longest bucket"""
-    overlap_share: float = setting(0.125, Range(at_least=0, at_most=0.5))
+    overlap_share: float = setting(Scenario.overlap_share, Range(at_least=0, at_most=0.5))
     """share of a window that repeats the end of the one before as unlabelled context"""
-    heldout_share: float = setting(0.1, Range(at_least=0, at_most=0.9))
+    heldout_share: float = setting(Scenario.heldout_share, Range(at_least=0, at_most=0.9))
     """share of the conversations that is never trained on and measures perplexity"""
-    max_drop_share: float = setting(0.5, SHARE)
+    max_drop_share: float = setting(Scenario.max_drop_share, SHARE)
     """ingest stops when the rules drop a larger share of the records"""
     system_prompt: str = ""
     """put before conversations without a system turn; empty: the template's system_prompt.txt"""
-    decode_tokens: int = setting(128, Range(at_least=1, at_most=8192))
+    decode_tokens: int = setting(Scenario.decode_tokens, Range(at_least=1, at_most=8192))
     """most new tokens of an answer"""
-    epochs: int | None = setting(None, Range(at_least=1, at_most=1000))
+    epochs: int | None = setting(Scenario.epochs, Range(at_least=1, at_most=1000))
     """the scenario's own number of passes over the data; null: train.epochs"""
-    rules: Mapping[str, Any] = setting(default_factory=dict, keys_of=_data_rules)
+    rules: Mapping[str, Any] = setting(default_factory=dict, keys_of=DataRules)
     """single keys that replace those of the template's rules.json, such as rules.duplicates=exact"""
 
     def contradictions(self) -> list[UserError]:
-        from ...runtime.data.text.languages import SCRIPTS_OF_LANGUAGE
-
         unknown = [name for name in self.languages if name not in SCRIPTS_OF_LANGUAGE]
         return [unknown_word("scenario.languages", name, "language", SCRIPTS_OF_LANGUAGE) for name in unknown]
 
@@ -139,7 +134,7 @@ class DeviceRecipe(Checked):
 
     name: str = setting(check=NAME)
     """short name; part of the bundle's default folder name"""
-    arch: Literal["x86_64", "aarch64"]
+    arch: Arch
     """instruction set"""
     mtriple: str = setting(check=NAME)
     """LLVM target triple, such as aarch64-linux-android"""
@@ -210,13 +205,13 @@ class TrainRecipe(Checked):
 
     SECTION = "train"
 
-    adapter: Literal["grouped", "lora"] = "grouped"
+    adapter: AdapterKind = "grouped"
     """grouped: folds exactly into the blocks' minima; lora: the classic kind, for exchange with other tools"""
     rank: int = setting(16, Range(at_least=1, at_most=512))
     """rank of the adapter's matrices"""
     scale: float = setting(2.0, Range(above=0, at_most=1024))
     """effective scale: the update is scale x B x A; what other tools call alpha / rank"""
-    targets: tuple[Literal["attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"], ...] = PROJECTIONS
+    targets: tuple[Projection, ...] = PROJECTIONS
     """projections of every block that get an adapter"""
     learning_rate: float = setting(4e-3, Range(above=0, at_most=1))
     """peak learning rate, reached after the warm-up"""
@@ -262,9 +257,9 @@ class TrainRecipe(Checked):
         return problems
 
     @property
-    def bucket_shapes(self) -> tuple[tuple[int, int], ...]:
-        """Each bucket as (micro-batch, tokens)."""
-        return tuple((int(batch), int(tokens)) for batch, tokens in (bucket.split("x") for bucket in self.buckets))
+    def bucket_shapes(self) -> tuple[Bucket, ...]:
+        """What the buckets' names mean."""
+        return tuple(map(Bucket.parse, self.buckets))
 
 
 @dataclass(frozen=True)
@@ -276,7 +271,7 @@ class QuantizationRecipe(Checked):
     base: Literal["auto", "Q4_1", "Q5_1", "Q8_0"] = "auto"
     """the projections' blocks: auto keeps what the GGUF has as far as kernels read it and the adapter can be merged into it, else takes
     the nearest type that can (Q4_0, Q4_K → Q4_1; Q5_K → Q5_1; …); the others bring every projection to that type. Each error is printed"""
-    merge: Literal["auto", "fold", "exact", "mount"] = "auto"
+    merge: Policy = "auto"
     """auto: the smallest file that keeps what was learned: fold for a grouped adapter, exact for lora, mount when none does;
     fold: a grouped adapter goes into the blocks' minima, same size; exact: tensors with a lora adapter go up to the smallest type that keeps
     the loss, Q8_0 at most; mount: either kind is kept beside the weights, which stay as they are"""
@@ -301,7 +296,7 @@ class Recipe(Checked):
 
     def contradictions(self) -> list[UserError]:
         problems = []
-        longest = max(tokens for _, tokens in self.train.bucket_shapes)
+        longest = max(bucket.tokens for bucket in self.train.bucket_shapes)
         if self.scenario.window_tokens > longest:
             found = f"{self.scenario.window_tokens} is more than the longest bucket holds"
             problems.append(UserError("scenario.window_tokens", found, f"at most {longest}",

@@ -15,10 +15,11 @@ from pathlib import Path
 
 from ...runtime.bundle.folder import MANIFEST_NAME, Bundle
 from ...runtime.errors import UserError
+from ...runtime.storage.durable import sha256_of_file
 from .readiness import Readiness, check_target
 from .retry import Retry
 from .target import Target
-from .transfer import AGAIN, FileThere, Progress, Transfer, _sha256, hashes_there
+from .transfer import AGAIN, FileThere, Progress, Transfer, hashes_there
 
 ID_LENGTH = 16
 LINK = "bundle"
@@ -54,7 +55,7 @@ def push_bundle(bundle: Bundle, target: Target, retry: Retry, progress: Progress
         transfer.send(FileThere(bundle.path(name), record.n_bytes, record.sha256), f"{incoming}/{name}")
     manifest = bundle.folder / MANIFEST_NAME
     if not complete:
-        transfer.send(FileThere(manifest, manifest.stat().st_size, _sha256(manifest)), f"{incoming}/{MANIFEST_NAME}")
+        transfer.send(FileThere(manifest, manifest.stat().st_size, sha256_of_file(manifest)), f"{incoming}/{MANIFEST_NAME}")
     retry.until_done(lambda: _switch(bundle, target, incoming, final, readiness.python), AGAIN)
     return Pushed(f"{target.folder}/{LINK}", readiness, tuple(missing), tuple(sorted(set(bundle.files) - set(missing))), needed)
 
@@ -65,7 +66,7 @@ def push_files(files: Sequence[Path], target: Target, retry: Retry, progress: Pr
     transfer, names = Transfer(target, retry, progress), []
     for file in files:
         path = f"{DATA_FOLDER}/{file.name}"
-        digest = _sha256(file)
+        digest = sha256_of_file(file)
         there = retry.until_done(lambda: hashes_there(target, target.folder, [path]), AGAIN)  # noqa: B023 - called at once
         if there.get(path) != digest:
             transfer.send(FileThere(file, file.stat().st_size, digest), f"{target.folder}/{path}")
@@ -82,7 +83,7 @@ def _make_folders(target: Target, incoming: str) -> None:
 
 def _hashes(bundle: Bundle) -> dict[str, str]:
     """Of every file, the manifest included."""
-    return {**{name: record.sha256 for name, record in bundle.files.items()}, MANIFEST_NAME: _sha256(bundle.folder / MANIFEST_NAME)}
+    return {**{name: record.sha256 for name, record in bundle.files.items()}, MANIFEST_NAME: sha256_of_file(bundle.folder / MANIFEST_NAME)}
 
 
 def _holds(bundle: Bundle, target: Target, folder: str) -> bool:

@@ -12,6 +12,7 @@ import json
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from ...runtime.bundle.cpu_features import MachineCpu
 from ...runtime.bundle.folder import Bundle
@@ -44,7 +45,8 @@ print(json.dumps({"python": list(sys.version_info[:3]), "arch": _cpu.arch, "feat
                   "numpy": _version("numpy"), "tokenizers": _version("tokenizers"), "makes_venv": _makes_venv()}))
 """
 VENV = "python3 -m venv {venv} && {venv}/bin/pip install numpy tokenizers"
-INSTALL = {
+System = Literal["termux", "debian", "android", "other"]
+INSTALL: dict[System, tuple[str, str]] = {
     "termux": ("pkg install python python-numpy", "pkg install rust && pip install tokenizers"),
     "debian": ("{sudo}apt install python3 python3-venv", VENV),
     "android": (
@@ -66,8 +68,7 @@ class Readiness:
     python: str
     """the command that starts Python there"""
     versions: dict[str, str]
-    system: str
-    """termux, debian, android or other"""
+    system: System
 
 
 def python_there(target: Target, named: str | None = None) -> str:
@@ -111,7 +112,7 @@ def check_target(target: Target, bundle: Bundle, needed_bytes: int, named_python
 
 def _require_processor(target: Target, bundle: Bundle, cpu: MachineCpu) -> None:
     """What the bundle's own check would say on the phone, said from here."""
-    arch, lacking = bundle.manifest["abi"]["arch"], cpu.lacks(bundle.manifest["required_cpu_features"])
+    arch, lacking = bundle.manifest.abi.arch, cpu.lacks(bundle.manifest.required_cpu_features)
     if cpu.arch != arch:
         found = f"is {cpu.arch}, and {bundle.folder} is compiled for {arch}"
         remedy = f"mft compile with a device whose arch is {cpu.arch}, such as device={GENERIC.get(cpu.arch, 'host')}"
@@ -122,14 +123,14 @@ def _require_processor(target: Target, bundle: Bundle, cpu: MachineCpu) -> None:
         raise UserError(str(target.address), found, remedy=remedy)
 
 
-def _install_lines(folder: str, system: str, is_root: bool) -> tuple[str, str]:
+def _install_lines(folder: str, system: System, is_root: bool) -> tuple[str, str]:
     """What is typed there for Python itself, and for the two packages."""
     words = {"venv": shlex.quote(f"{folder}/venv"), "sudo": "" if is_root else "sudo "}
     for_python, for_packages = (line.format(**words) for line in INSTALL[system])
     return for_python, for_packages
 
 
-def _software_problems(facts: dict, system: str, for_python: str, for_packages: str) -> tuple[list[str], list[str]]:
+def _software_problems(facts: dict, system: System, for_python: str, for_packages: str) -> tuple[list[str], list[str]]:
     """(what is wrong with the Python there, the lines that put it right), both empty when all is well."""
     problems, lines = [], []
     if tuple(facts["python"]) < OLDEST_PYTHON:
@@ -151,7 +152,7 @@ def _typed_there(lines: Sequence[str]) -> str:
     return "\n  ".join(["these lines there, then the same command again:", *lines])
 
 
-def _system(target: Target) -> tuple[str, bool]:
+def _system(target: Target) -> tuple[System, bool]:
     """(what kind of system, whether we are its root)."""
     script = (
         'case "$PREFIX" in *com.termux*) echo termux; exit;; esac\n'
@@ -159,7 +160,8 @@ def _system(target: Target) -> tuple[str, bool]:
         "[ -w / ] && echo root"
     )
     words = target.run(script).text.split()
-    return words[0], "root" in words
+    system: System = next((known for known in INSTALL if known in words), "other")
+    return system, "root" in words
 
 
 def _ask(target: Target, python: str) -> dict:

@@ -8,7 +8,6 @@ write of an earlier, lost connection can therefore never end up in the middle.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shlex
 import uuid
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...runtime.errors import UserError
+from ...runtime.storage.durable import sha256_of_file
 from .retry import Retry
 from .target import ConnectionLost, Target
 
@@ -114,7 +114,7 @@ class Transfer:
         to.parent.mkdir(parents=True, exist_ok=True)
         for _ in range(2):
             self.retry.until_done(lambda: self._fetch_pieces(path, part, n_bytes), AGAIN)
-            if _sha256(part) == digest:
+            if sha256_of_file(part) == digest:
                 os.replace(part, to)
                 return to
             part.unlink()
@@ -178,11 +178,3 @@ def size_text(n_bytes: int) -> str:
     if n_bytes < 1000:
         return f"{n_bytes} bytes"
     return f"{n_bytes / 1e3:,.0f} KB" if n_bytes < 1e6 else f"{n_bytes / 1e6:,.1f} MB"
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while piece := file.read(1 << 20):
-            digest.update(piece)
-    return digest.hexdigest()

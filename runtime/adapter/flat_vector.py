@@ -20,7 +20,7 @@ def initialise(plan: AdapterPlan, vector: np.ndarray, seed: int) -> None:
     """Fill the flat vector; the same seed gives the same bytes."""
     vector[:] = 0
     for index, tensor in enumerate(plan.tensors):
-        if tensor.name.endswith(":A"):
+        if tensor.name.matrix == "A":
             bound = 1.0 / math.sqrt(tensor.shape[1])
             values = np.random.default_rng([seed, index]).uniform(-bound, bound, tensor.shape)
             view(vector, plan, index)[:] = values.astype(np.float32)
@@ -39,13 +39,13 @@ def load_into(plan: AdapterPlan, vector: np.ndarray, adapter: AdapterTensors) ->
     if (adapter.kind, adapter.scale, ranks) != (plan.kind, plan.scale, {plan.rank}):
         found = f"is {adapter.kind} of rank {', '.join(map(str, sorted(ranks)))} and scale {adapter.scale:g}"
         raise UserError("adapter", found, f"{plan.kind} of rank {plan.rank} and scale {plan.scale:g}", "use the bundle that it was trained with")
-    names = {tensor.name[:-2] for tensor in plan.tensors}
+    names = {tensor.name.weight for tensor in plan.tensors}
     if names != set(adapter.pairs):
         raise UserError(
             "adapter", f"changes other tensors: {sorted(names ^ set(adapter.pairs))[0]} and more", remedy="use the bundle that it was trained with"
         )
     for index, tensor in enumerate(plan.tensors):
-        matrix = adapter.pairs[tensor.name[:-2]]["AB".index(tensor.name[-1])]
+        matrix = adapter.pairs[tensor.name.weight]["AB".index(tensor.name.matrix)]
         if matrix.shape != tensor.shape:
             raise UserError("adapter", f"{tensor.name} has the shape {matrix.shape}", f"{tensor.shape}", "use the bundle that it was trained with")
         view(vector, plan, index)[:] = matrix
@@ -54,5 +54,5 @@ def load_into(plan: AdapterPlan, vector: np.ndarray, adapter: AdapterTensors) ->
 def tensors_of(plan: AdapterPlan, vector: np.ndarray) -> AdapterTensors:
     """The matrices by the name of the weight they change; views, not copies."""
     matrices = {tensor.name: view(vector, plan, index) for index, tensor in enumerate(plan.tensors)}
-    names = [name[:-2] for name in matrices if name.endswith(":A")]
-    return AdapterTensors(plan.kind, plan.scale, {name: (matrices[f"{name}:A"], matrices[f"{name}:B"]) for name in names})
+    pairs = {name.weight: (a, matrices[name._replace(matrix="B")]) for name, a in matrices.items() if name.matrix == "A"}
+    return AdapterTensors(plan.kind, plan.scale, pairs)

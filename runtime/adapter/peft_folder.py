@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ..bundle.plan import Projection, block_weight, parse_block_weight
 from ..errors import UserError
 from ..gguf.file import GgufFile
 from ..storage.durable import write_json
@@ -25,14 +26,13 @@ from .safetensors_file import SafetensorsFile, write_safetensors
 from .tensors import AdapterTensors
 
 CONFIG_NAME, MATRICES_NAME, PICKLE_NAME = "adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"
-MODULES = {
+MODULES: dict[Projection, str] = {
     "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
     "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
 }  # fmt: skip
-PROJECTIONS = {module: projection for projection, module in MODULES.items()}
+PROJECTION_OF_MODULE = {module: projection for projection, module in MODULES.items()}
 HEAD_COUNT_KEYS = {"llama": {"attn_q": "attention.head_count", "attn_k": "attention.head_count_kv"}}
 """by architecture: the projections whose rows are paired in GGUF, with the key of their number of heads"""
-_TENSOR = re.compile(r"blk\.(\d+)\.(\w+)\.weight")
 _KEY = re.compile(r"(?:base_model\.model\.)?(?:model\.)?layers\.(\d+)\.(\w+\.\w+)\.lora_([AB])(?:\.default)?\.weight")
 _MUST_BE: dict[str, tuple[Any, ...]] = {
     "peft_type": ("LORA",), "bias": (None, "none"), "use_dora": (None, False), "fan_in_fan_out": (None, False), "lora_bias": (None, False),
@@ -75,11 +75,11 @@ def read_peft_folder(folder: Path, base: GgufFile) -> AdapterTensors:
     halves: dict[str, dict[str, np.ndarray]] = {}
     for key in file.shapes:
         layer, module, half = _parse_key(file.path, key)
-        name = f"blk.{layer}.{PROJECTIONS[module]}.weight"
+        name = block_weight(layer, PROJECTION_OF_MODULE[module])
         matrix = file.read(key)
         if matrix.ndim != 2:
             raise UserError(str(file.path), f"{key} has the shape {matrix.shape}", "a matrix")
-        heads = _paired_heads(base, PROJECTIONS[module])
+        heads = _paired_heads(base, PROJECTION_OF_MODULE[module])
         halves.setdefault(name, {})[half] = _to_gguf_rows(matrix, heads) if half == "B" else matrix
         scales[name] = _scale(config, f"model.layers.{layer}.{module}", matrix.shape[0 if half == "A" else 1])
     for name, pair in halves.items():
@@ -91,19 +91,20 @@ def read_peft_folder(folder: Path, base: GgufFile) -> AdapterTensors:
     return as_grouped(adapter) or adapter
 
 
-def _layer_and_projection(name: str) -> tuple[str, str]:
-    match = _TENSOR.fullmatch(name)
-    if not match or match[2] not in MODULES:
-        raise UserError("adapter", f"changes {name}, which PEFT has no module for", "projections of the blocks")
-    return match[1], match[2]
+def _layer_and_projection(name: str) -> tuple[int, Projection]:
+    try:
+        layer, projection = parse_block_weight(name)
+        return layer, next(known for known in MODULES if known == projection)
+    except (ValueError, StopIteration):
+        raise UserError("adapter", f"changes {name}, which PEFT has no module for", "projections of the blocks") from None
 
 
-def _parse_key(path: Path, key: str) -> tuple[str, str, str]:
+def _parse_key(path: Path, key: str) -> tuple[int, str, str]:
     match = _KEY.fullmatch(key)
-    if not match or match[2] not in PROJECTIONS:
-        raise UserError(str(path), f"{key!r} is nothing that this model can take", f"lora_A and lora_B of {', '.join(PROJECTIONS)}",
+    if not match or match[2] not in PROJECTION_OF_MODULE:
+        raise UserError(str(path), f"{key!r} is nothing that this model can take", f"lora_A and lora_B of {', '.join(PROJECTION_OF_MODULE)}",
                         "train it with these target_modules only")  # fmt: skip
-    return match[1], match[2], match[3]
+    return int(match[1]), match[2], match[3]
 
 
 def _read_config(path: Path) -> dict[str, Any]:

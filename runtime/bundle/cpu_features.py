@@ -9,9 +9,14 @@ from __future__ import annotations
 
 import platform
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, get_args
 
+Arch = Literal["x86_64", "aarch64"]
+ARCHES: tuple[Arch, ...] = get_args(Arch)
+"""what kernels are made for; a machine may be something else"""
 # Bit order of AT_HWCAP and AT_HWCAP2 in Linux' arch/arm64/include/uapi/asm/hwcap.h
 HWCAP_NAMES = [
     "fp",
@@ -89,7 +94,7 @@ class MachineCpu:
     features: frozenset[str]
     """names as in /proc/cpuinfo: avx2, avx512f; asimd, asimddp, i8mm"""
 
-    def lacks(self, required: list[str]) -> list[str]:
+    def lacks(self, required: Sequence[str]) -> list[str]:
         """The required features that are not there, in the order given."""
         return [name for name in required if name not in self.features]
 

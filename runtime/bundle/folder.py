@@ -19,17 +19,17 @@ from typing import Any
 
 from .. import __version__
 from ..errors import UserError
+from ..plain_data import bind
+from ..storage.durable import sha256_of_file
 from .cpu_features import MachineCpu, read_machine_cpu
 
 FORMAT_VERSION = 2
 """raised whenever an older runtime would misread a newer bundle or the other way round"""
 MANIFEST_NAME = "manifest.json"
 KERNELS_NAME = "kernels.so"
-MANIFEST_KEYS = ("abi", "base_conversions", "bundle_id", "files", "format_version", "recipe", "required_cpu_features", "tools")
 MANIFEST_MAX_BYTES = 16 << 20
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 SHA256 = re.compile(r"[0-9a-f]{64}")
-READ_CHUNK_BYTES = 1 << 20
 COMPILE_AGAIN = "compile the bundle again, or copy it again from where it was compiled"
 
 
@@ -42,6 +42,61 @@ class FileRecord:
     sha256: str
     """its checksum, 64 hexadecimal digits"""
 
+    def __post_init__(self) -> None:
+        if self.n_bytes < 0 or not SHA256.fullmatch(self.sha256):
+            raise ValueError(f"{self.n_bytes} bytes and sha256 {self.sha256!r} describe no file")
+
+
+@dataclass(frozen=True)
+class KernelVariant:
+    """A further kernel library, for better processors."""
+
+    file: str
+    required_cpu_features: tuple[str, ...]
+    """in /proc/cpuinfo spelling"""
+
+
+@dataclass(frozen=True)
+class Abi:
+    """Which machines the kernels are made for."""
+
+    arch: str
+    """x86_64 or aarch64"""
+    mtriple: str = ""
+    """LLVM target triple"""
+    cpu: str = ""
+    """LLVM mcpu"""
+    variants: tuple[KernelVariant, ...] = ()
+    """best first"""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Everything in manifest.json."""
+
+    abi: Abi
+    base_conversions: tuple[Mapping[str, Any], ...]
+    """what became of tensors whose type no kernel reads"""
+    bundle_id: str
+    """hash over all the rest"""
+    files: Mapping[str, FileRecord]
+    """every file but the manifest"""
+    format_version: int
+    recipe: Mapping[str, Any]
+    """as plain values"""
+    required_cpu_features: tuple[str, ...]
+    """in /proc/cpuinfo spelling"""
+    tools: Mapping[str, str]
+    """name -> version"""
+
+    def __post_init__(self) -> None:
+        odd = [name for name in self.files if not is_file_name(name)]
+        if odd:
+            raise ValueError(f"{odd[0]!r} is no name of a file in a bundle")
+        absent = [variant.file for variant in self.abi.variants if variant.file not in self.files]
+        if absent:
+            raise ValueError(f"the kernels {absent[0]!r} are not among the files")
+
 
 @dataclass(frozen=True)
 class Bundle:
@@ -49,10 +104,12 @@ class Bundle:
 
     folder: Path
     """where it is; never written to"""
-    manifest: Mapping[str, Any]
-    """manifest.json as it stands"""
-    files: Mapping[str, FileRecord]
-    """every file but the manifest"""
+    manifest: Manifest
+
+    @property
+    def files(self) -> Mapping[str, FileRecord]:
+        """Every file but the manifest."""
+        return self.manifest.files
 
     @classmethod
     def open(cls, folder: str | Path, machine: MachineCpu | None = None, to_execute: bool = True) -> Bundle:
@@ -68,19 +125,17 @@ class Bundle:
     @classmethod
     def open_manifest(cls, folder: str | Path) -> Bundle:
         """Verify the manifest alone; the files are not looked at yet."""
-        folder = Path(folder)
-        manifest = _read_manifest(folder / MANIFEST_NAME)
-        return cls(folder, manifest, _file_records(manifest, folder / MANIFEST_NAME))
+        return cls(Path(folder), _read_manifest(Path(folder) / MANIFEST_NAME))
 
     @property
     def bundle_id(self) -> str:
         """Hash over everything in the bundle: equal ids mean equal bytes."""
-        return self.manifest["bundle_id"]
+        return self.manifest.bundle_id
 
     @property
     def recipe(self) -> Mapping[str, Any]:
         """The recipe it was compiled from, as plain values."""
-        return self.manifest["recipe"]
+        return self.manifest.recipe
 
     def path(self, name: str) -> Path:
         """Where one of its files is."""
@@ -90,9 +145,9 @@ class Bundle:
 
     def kernel_library(self, machine: MachineCpu) -> Path:
         """The best kernel library that this machine can run: the first variant whose features it has, else the plain one."""
-        for variant in self.manifest["abi"].get("variants", []):
-            if not machine.lacks(variant["required_cpu_features"]):
-                return self.path(variant["file"])
+        for variant in self.manifest.abi.variants:
+            if not machine.lacks(variant.required_cpu_features):
+                return self.path(variant.file)
         return self.path(KERNELS_NAME)
 
     def verify_file(self, name: str) -> None:
@@ -106,28 +161,28 @@ class Bundle:
 
     def require_machine(self, machine: MachineCpu) -> None:
         """Refuse kernels that would end in SIGILL here."""
-        arch, where = self.manifest["abi"]["arch"], str(self.folder)
+        arch, where = self.manifest.abi.arch, str(self.folder)
         if machine.arch != arch:
             raise UserError(
                 where, f"is compiled for {arch}, this machine is {machine.arch}", remedy=f"compile it with a device whose arch is {machine.arch}"
             )
-        lacking = machine.lacks(self.manifest["required_cpu_features"])
+        lacking = machine.lacks(self.manifest.required_cpu_features)
         if lacking:
             raise UserError(where, f"needs CPU features that this machine does not report: {', '.join(lacking)}",
                             remedy="compile it with device.features and device.cpu that this machine has")  # fmt: skip
 
 
-def canonical_json(document: Mapping[str, Any]) -> bytes:
+def manifest_bytes(document: Mapping[str, Any]) -> bytes:
     """The one byte form of a manifest: sorted keys, indented, UTF-8, a newline at the end."""
     return (json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
 def bundle_id_of(manifest: Mapping[str, Any]) -> str:
     """sha256 over the manifest without its own id."""
-    return hashlib.sha256(canonical_json({key: value for key, value in manifest.items() if key != "bundle_id"})).hexdigest()
+    return hashlib.sha256(manifest_bytes({key: value for key, value in manifest.items() if key != "bundle_id"})).hexdigest()
 
 
-def _read_manifest(path: Path) -> dict[str, Any]:
+def _read_manifest(path: Path) -> Manifest:
     if not path.is_file():
         raise UserError(str(path.parent), f"is not a bundle: it has no {MANIFEST_NAME}", "a folder that mft compile has written")
     if path.stat().st_size > MANIFEST_MAX_BYTES:
@@ -143,68 +198,24 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     if found != FORMAT_VERSION:  # before anything else: another version may have another form
         raise UserError(str(path), f"has format_version {found!r}", f"{FORMAT_VERSION} is what this runtime ({__version__}) reads",
                         "use the mft.pyz of that bundle, or compile the bundle again with this version")  # fmt: skip
-    if sorted(manifest) != sorted(MANIFEST_KEYS):
-        wrong = sorted(set(manifest) ^ set(MANIFEST_KEYS))
-        raise UserError(str(path), f"has missing or unknown keys: {', '.join(wrong)}", ", ".join(MANIFEST_KEYS), COMPILE_AGAIN)
-    if not _is_canonical(manifest, content) or bundle_id_of(manifest) != manifest["bundle_id"]:
+    if not _is_canonical(manifest, content) or bundle_id_of(manifest) != manifest.get("bundle_id"):
         raise UserError(str(path), "is damaged: its bundle_id does not belong to its content", remedy=COMPILE_AGAIN)
-    return manifest
+    try:
+        return bind(Manifest, manifest, MANIFEST_NAME)
+    except UserError as error:
+        raise UserError(str(path), f"has a value of a form that no compiler writes: {error.where} {error.found}", remedy=COMPILE_AGAIN) from None
 
 
 def _is_canonical(manifest: dict[str, Any], content: bytes) -> bool:
     try:
-        return canonical_json(manifest) == content
+        return manifest_bytes(manifest) == content
     except ValueError:  # NaN, lone surrogates: nothing that the compiler writes
         return False
-
-
-def _file_records(manifest: Mapping[str, Any], path: Path) -> dict[str, FileRecord]:
-    """The manifest's typed parts; names that could lead out of the folder are refused."""
-    files, abi, features = manifest["files"], manifest["abi"], manifest["required_cpu_features"]
-    well_formed = (
-        isinstance(abi, dict)
-        and isinstance(abi.get("arch"), str)
-        and _are_variants(abi.get("variants", []), files)
-        and isinstance(features, list)
-        and all(isinstance(name, str) for name in features)
-        and isinstance(manifest["recipe"], dict)
-        and isinstance(manifest["base_conversions"], list)
-        and isinstance(files, dict)
-        and all(is_file_name(name) and _is_file_entry(entry) for name, entry in files.items())
-    )
-    if not well_formed:
-        raise UserError(str(path), "has a value of a form that no compiler writes", remedy=COMPILE_AGAIN)
-    return {name: FileRecord(entry["n_bytes"], entry["sha256"]) for name, entry in files.items()}
-
-
-def _are_variants(variants: Any, files: Any) -> bool:
-    """Whether each names a file of the bundle and a list of features."""
-    return isinstance(variants, list) and all(
-        isinstance(variant, dict)
-        and sorted(variant) == ["file", "required_cpu_features"]
-        and isinstance(variant["file"], str)
-        and isinstance(files, dict)
-        and variant["file"] in files
-        and isinstance(variant["required_cpu_features"], list)
-        and all(isinstance(name, str) for name in variant["required_cpu_features"])
-        for variant in variants
-    )
 
 
 def is_file_name(name: str) -> bool:
     """Whether a bundle may hold a file of this name: no folders, nothing hidden, not the manifest."""
     return FILE_NAME.fullmatch(name) is not None and name != MANIFEST_NAME
-
-
-def _is_file_entry(entry: Any) -> bool:
-    return (
-        isinstance(entry, dict)
-        and sorted(entry) == ["n_bytes", "sha256"]
-        and type(entry["n_bytes"]) is int
-        and entry["n_bytes"] >= 0
-        and isinstance(entry["sha256"], str)
-        and SHA256.fullmatch(entry["sha256"]) is not None
-    )
 
 
 def _refuse_missing_and_extra(bundle: Bundle) -> None:
@@ -218,15 +229,11 @@ def _refuse_missing_and_extra(bundle: Bundle) -> None:
 
 
 def _size_and_sha256(path: Path) -> tuple[int, str]:
-    """Size and checksum of a regular file, read in pieces."""
+    """Size and checksum of a regular file."""
     try:
-        if not stat.S_ISREG(path.lstat().st_mode):
+        status = path.lstat()
+        if not stat.S_ISREG(status.st_mode):
             raise UserError(str(path), "is not a regular file", remedy=COMPILE_AGAIN)
-        digest, n_bytes = hashlib.sha256(), 0
-        with path.open("rb") as file:
-            while chunk := file.read(READ_CHUNK_BYTES):
-                digest.update(chunk)
-                n_bytes += len(chunk)
-        return n_bytes, digest.hexdigest()
+        return status.st_size, sha256_of_file(path)
     except OSError as error:
         raise UserError(str(path), f"cannot be read ({error.strerror})", remedy=COMPILE_AGAIN) from None

@@ -1,16 +1,20 @@
 """The static plan: what the runtime calls, in which order, with which memory.
 
 In:  plan.json of a bundle, or the compiler's result.
-Out: frozen dataclasses; `Plan.from_json` refuses unknown keys.
+Out: frozen dataclasses; `Plan.from_json` refuses whatever is not as it is declared here.
 A tensor of an entry either stands at an offset of the entry's scratch memory or is an operand that the runtime binds: an
 input, a weight, an adapter matrix, an output. There is no control flow: an entry is a list of kernel calls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
+
+from ..errors import UserError
+from ..plain_data import bind, plain
 
 PLAN_FORMAT = 1
 
@@ -23,8 +27,16 @@ MOUNTED = "_mounted"
 """ending of the name of an inference entry that computes an adapter beside the weights"""
 Dtype = Literal["float32", "int32", "uint8"]
 ITEM_BYTES: Mapping[Dtype, int] = {"float32": 4, "int32": 4, "uint8": 1}
+Phase = Literal["load", "forward", "backward", "optimizer", "merge", "verify"]
 ALIGNMENT = 64
 """bytes: every tensor that a kernel is given starts at a multiple of it"""
+
+
+BUCKET_NAME = re.compile(r"([1-9][0-9]{0,2})x([1-9][0-9]{0,5})")
+_BLOCK_WEIGHT = re.compile(r"blk\.(\d+)\.(\w+)\.weight")
+DECODE_BUCKET = "1x1"
+"""one token at a time"""
+REMEDY = "use the mft.pyz of that bundle, or compile the bundle again"
 
 
 class Hyperparameters(NamedTuple):
@@ -58,11 +70,71 @@ def n_bytes(shape: tuple[int, ...], dtype: Dtype) -> int:
     return size
 
 
-def _strict(cls: type, data: Mapping[str, Any]) -> dict[str, Any]:
-    known = {f.name for f in fields(cls)}
-    if set(data) != known:
-        raise ValueError(f"plan: {cls.__name__} has the keys {sorted(data)}, expected {sorted(known)}")
-    return dict(data)
+class Bucket(NamedTuple):
+    """A static shape that entries are compiled for. In the plan and in recipes it stands as its name: "1x256"."""
+
+    batch: int
+    """micro-batch"""
+    tokens: int
+
+    @classmethod
+    def parse(cls, name: str) -> Bucket:
+        """ValueError for what is no bucket's name."""
+        match = BUCKET_NAME.fullmatch(name)
+        if not match:
+            raise ValueError(f"{name!r} is no bucket such as 1x256")
+        return cls(int(match[1]), int(match[2]))
+
+    def __str__(self) -> str:
+        return f"{self.batch}x{self.tokens}"
+
+    @property
+    def rows(self) -> int:
+        """Positions that go through the block at once."""
+        return self.batch * self.tokens
+
+
+class MatrixName(NamedTuple):
+    """Which matrix of the adapter. In the plan it stands as the name of the weight and the matrix: "blk.0.attn_q.weight:A"."""
+
+    layer: int
+    projection: Projection
+    matrix: Literal["A", "B"]
+
+    @classmethod
+    def parse(cls, name: str) -> MatrixName:
+        """ValueError for a name that is none."""
+        weight, _, matrix = name.rpartition(":")
+        layer, projection = parse_block_weight(weight)
+        if projection not in PROJECTIONS or matrix not in ("A", "B"):
+            raise ValueError(f"{name!r} is no matrix of an adapter, such as {cls(0, 'attn_q', 'A')}")
+        return cls(layer, projection, matrix)
+
+    def __str__(self) -> str:
+        return f"{self.weight}:{self.matrix}"
+
+    @property
+    def weight(self) -> str:
+        """GGUF name of the weight that it changes."""
+        return block_weight(self.layer, self.projection)
+
+    @property
+    def operand(self) -> str:
+        """Its name among the operands of a block's entry: attn_q:A."""
+        return f"{self.projection}:{self.matrix}"
+
+
+def block_weight(layer: int, part: str) -> str:
+    """GGUF name of one weight of a block: blk.0.attn_q.weight."""
+    return f"blk.{layer}.{part}.weight"
+
+
+def parse_block_weight(name: str) -> tuple[int, str]:
+    """The layer and the part of the block; ValueError for a weight that belongs to no block."""
+    match = _BLOCK_WEIGHT.fullmatch(name)
+    if not match:
+        raise ValueError(f"{name!r} is no weight of a block, such as {block_weight(0, 'attn_q')}")
+    return int(match[1]), match[2]
 
 
 @dataclass(frozen=True)
@@ -73,11 +145,6 @@ class Operand:
     role: Role
     shape: tuple[int, ...]
     dtype: Dtype
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Operand:
-        values = _strict(cls, data)
-        return cls(**{**values, "shape": tuple(values["shape"])})
 
 
 @dataclass(frozen=True)
@@ -91,11 +158,6 @@ class Argument:
     shape: tuple[int, ...]
     dtype: Dtype
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Argument:
-        values = _strict(cls, data)
-        return cls(**{**values, "shape": tuple(values["shape"])})
-
 
 @dataclass(frozen=True)
 class KernelCall:
@@ -105,11 +167,6 @@ class KernelCall:
     arguments: tuple[int, ...]
     """indices into Entry.arguments, inputs first and outputs last"""
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> KernelCall:
-        values = _strict(cls, data)
-        return cls(values["kernel"], tuple(values["arguments"]))
-
 
 @dataclass(frozen=True)
 class Entry:
@@ -118,7 +175,7 @@ class Entry:
     name: str
     """such as block_vjp"""
     bucket: str
-    """static shape: "1x256" is micro-batch x tokens; "" when the entry has only one"""
+    """a Bucket's name; "" when the entry has only one"""
     signature: str
     """GGUF types of the block's projections, see `signature_of`; "" when the entry reads no projections"""
     operands: tuple[Operand, ...]
@@ -137,29 +194,15 @@ class Entry:
                 return operand
         raise KeyError(f"entry {self.name} has no operand {name!r}")
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Entry:
-        values = _strict(cls, data)
-        values["operands"] = tuple(Operand.from_json(o) for o in values["operands"])
-        values["arguments"] = tuple(Argument.from_json(a) for a in values["arguments"])
-        values["calls"] = tuple(KernelCall.from_json(c) for c in values["calls"])
-        return cls(**values)
-
 
 @dataclass(frozen=True)
 class AdapterTensor:
     """Where one matrix of the adapter stands in the flat vector."""
 
-    name: str
-    """GGUF name of the projection and the matrix, such as blk.0.attn_q.weight:A"""
+    name: MatrixName
     offset: int
     """in elements"""
-    shape: tuple[int, ...]
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> AdapterTensor:
-        values = _strict(cls, data)
-        return cls(**{**values, "shape": tuple(values["shape"])})
+    shape: tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -173,11 +216,6 @@ class AdapterPlan:
     size: int
     """elements, padded to a multiple of 64"""
     tensors: tuple[AdapterTensor, ...]
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> AdapterPlan:
-        values = _strict(cls, data)
-        return cls(**{**values, "tensors": tuple(AdapterTensor.from_json(t) for t in values["tensors"])})
 
 
 @dataclass(frozen=True)
@@ -201,16 +239,12 @@ class ModelPlan:
     output_tensor: str
     """GGUF name of the head's weight: token_embd.weight when tied"""
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> ModelPlan:
-        return cls(**_strict(cls, data))
-
 
 @dataclass(frozen=True)
 class PhaseMemory:
     """What one phase needs at its peak, in bytes; the parts of the seed formula."""
 
-    phase: str
+    phase: Phase
     weights: int
     """mapped GGUF pages; clean, the OS may drop them"""
     adapter: int
@@ -224,10 +258,6 @@ class PhaseMemory:
     def total(self) -> int:
         return self.weights + self.adapter + self.optimizer + self.activations + self.scratch + self.floor
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> PhaseMemory:
-        return cls(**_strict(cls, data))
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -237,7 +267,7 @@ class Plan:
     model: ModelPlan
     adapter: AdapterPlan
     buckets: tuple[str, ...]
-    """training buckets, smallest first"""
+    """names of the training buckets, smallest first"""
     signatures: tuple[str, ...]
     """weight type combinations for which block entries exist"""
     workspace_bytes: int
@@ -257,20 +287,20 @@ class Plan:
     def peak_bytes(self) -> int:
         return max(phase.total for phase in self.memory)
 
+    def __post_init__(self) -> None:
+        for name in self.buckets:
+            Bucket.parse(name)
+
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return plain(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Plan:
-        values = _strict(cls, data)
-        if values["format"] != PLAN_FORMAT:
-            raise ValueError(f"plan: format {values['format']}, this runtime reads {PLAN_FORMAT}")
-        values["model"] = ModelPlan.from_json(values["model"])
-        values["adapter"] = AdapterPlan.from_json(values["adapter"])
-        values["entries"] = tuple(Entry.from_json(e) for e in values["entries"])
-        values["memory"] = tuple(PhaseMemory.from_json(m) for m in values["memory"])
-        values["buckets"], values["signatures"] = tuple(values["buckets"]), tuple(values["signatures"])
-        return cls(**values)
+        """UserError for a plan of another format or with anything in it that is not as declared here."""
+        found = data.get("format") if isinstance(data, Mapping) else None
+        if found != PLAN_FORMAT:
+            raise UserError("plan.json", f"format {found}", f"{PLAN_FORMAT} is what this runtime reads", REMEDY)
+        return bind(cls, data, "plan.json", REMEDY)
 
 
 def signature_of(types: Mapping[str, str]) -> str:
@@ -288,7 +318,9 @@ def types_of(signature: str) -> dict[str, str]:
     return dict(zip(PROJECTIONS, names * len(PROJECTIONS) if len(names) == 1 else names))
 
 
-def parse_bucket(bucket: str) -> tuple[int, int]:
-    """(micro-batch, tokens) of a bucket such as "1x256"."""
-    batch, tokens = bucket.split("x")
-    return int(batch), int(tokens)
+def scoring_buckets(buckets: Sequence[str]) -> list[str]:
+    """Single rows of every length: what a prompt is read with, and text is scored with."""
+    return [str(Bucket(1, tokens)) for tokens in sorted({Bucket.parse(name).tokens for name in buckets})]
+
+
+parse_bucket = Bucket.parse

@@ -12,10 +12,10 @@ import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ..errors import UserError
-from ..plain_data import from_json, to_json
+from ..plain_data import bind, plain
 from .text.languages import SCRIPTS_OF_LANGUAGE
 from .text.redact import REDACTIONS
 
@@ -28,19 +28,17 @@ class PatternRule:
     """the reason that the report shows, e.g. "advertising" """
     regex: str
     """Python regular expression, case-insensitive; matches count in each turn's text"""
-    contains: tuple[str, ...] = field(default=(), metadata={"item": str})
+    contains: tuple[str, ...] = ()
     """literal words, one of which must be in the text before the regex is tried: keeps gigabytes fast; empty: every text"""
     min_matches: int = 1
     """how many matches in one turn before the rule applies"""
-    applies_to: str = "any"
-    """any | assistant | user: whose turns are looked at"""
-    action: str = "unlearn"
+    applies_to: Literal["any", "assistant", "user"] = "any"
+    """whose turns are looked at"""
+    action: Literal["unlearn", "take_out"] = "unlearn"
     """unlearn: the answer, or the answers to the turn, are not learned and stay as context | take_out: the turn is left out (notices,
     placeholders), with the answers to it; a conversation of which nothing is left to learn is dropped"""
 
     def __post_init__(self) -> None:
-        _one_of("applies_to", self.applies_to, ("any", "assistant", "user"))
-        _one_of("action", self.action, ("unlearn", "take_out"))
         _at_least("min_matches", self.min_matches, 1)
         try:
             re.compile(self.regex)
@@ -75,15 +73,15 @@ class DataRules:
     """a turn that is nothing but links is taken out (reason link_only)"""
     drop_echo: bool = False
     """an answer that only repeats its question is not learned (reason echo)"""
-    duplicates: str = "near"
-    """off | exact | near"""
+    duplicates: Literal["off", "exact", "near"] = "near"
+    """off: none are looked for; exact: the same text; near: also texts that are almost the same"""
     near_duplicate_similarity: float = 0.9
     """Jaccard similarity of character 5-gram sets from which two conversations count as the same (reason near_duplicate)"""
     near_duplicate_min_chars: int = 60
     """shorter conversations are compared exactly only: in a short text one word is a different fact"""
-    patterns: tuple[PatternRule, ...] = field(default=(), metadata={"item": PatternRule})
+    patterns: tuple[PatternRule, ...] = ()
     """advertising, boilerplate and whatever else the scenario names"""
-    redact: tuple[str, ...] = field(default=(), metadata={"item": str})
+    redact: tuple[str, ...] = ()
     """kinds replaced by a placeholder: phone, email, id_card_cn, bank_card, iban"""
     join_gap_minutes: float = 10.0
     """chat logs: messages of one speaker within this gap are one turn"""
@@ -95,7 +93,6 @@ class DataRules:
     """what a note without a title answers"""
 
     def __post_init__(self) -> None:
-        _one_of("duplicates", self.duplicates, ("off", "exact", "near"))
         for name in ("min_answer_chars", "min_note_chars", "near_duplicate_min_chars", "repeated_ngram_min_chars"):
             _at_least(name, getattr(self, name), 1)
         _at_least("max_character_run", self.max_character_run, 2)
@@ -119,11 +116,11 @@ class Scenario:
     """put before every conversation that has no system turn of its own; empty: none"""
     window_tokens: int
     """no sample is longer"""
-    chat: dict = field(metadata={"open": True})
-    """ChatFormat as its to_json gives it: the compiled chat template"""
+    chat: dict[str, Any]
+    """ChatFormat as its to_dict gives it: the compiled chat template"""
     template: str = ""
     """the folder under templates/ it came from"""
-    languages: tuple[str, ...] = field(default=("en", "zh"), metadata={"item": str})
+    languages: tuple[str, ...] = ("en", "zh")
     """expected languages (ISO 639-1)"""
     overlap_share: float = 0.125
     """share of a window that repeats the end of the one before as unlabelled context, in whole sentences or turns"""
@@ -135,7 +132,7 @@ class Scenario:
     """most new tokens of an answer"""
     epochs: int | None = None
     """the scenario's own number of passes; null: the recipe's"""
-    rules: DataRules = field(default_factory=DataRules, metadata={"nested": DataRules})
+    rules: DataRules = field(default_factory=DataRules)
     """how files become samples"""
 
     def __post_init__(self) -> None:
@@ -150,7 +147,7 @@ class Scenario:
 
     @classmethod
     def from_json(cls, value: Any, where: str = "scenario.json") -> Scenario:
-        return from_json(cls, value, where)
+        return bind(cls, value, where)
 
     @classmethod
     def load(cls, path: str | Path) -> Scenario:
@@ -164,7 +161,7 @@ class Scenario:
         return cls.from_json(document, Path(path).name)
 
     def to_json(self) -> dict:
-        return to_json(self)
+        return plain(self)
 
 
 def scenario_document(template_dir: str | Path, settings: dict, chat: dict) -> dict:

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from ..bundle.plan import DECODE_BUCKET
 from ..errors import UserError
 from .engine import Engine
 from .forward import ForwardSet
 from .tensors import Arena, decoding_tensors
 
-DECODE_BUCKET = "1x1"
 Pick = Callable[[np.ndarray], int]
 
 

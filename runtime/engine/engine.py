@@ -17,7 +17,7 @@ import numpy as np
 
 from ..adapter.flat_vector import load_into
 from ..adapter.tensors import AdapterTensors
-from ..bundle.plan import ALIGNMENT, MOUNTED, PROJECTIONS, Entry, Plan, signature_of
+from ..bundle.plan import ALIGNMENT, MOUNTED, PROJECTIONS, Entry, Plan, block_weight, signature_of
 from ..errors import UserError
 from ..gguf.file import GgufFile
 from .kernel_library import KernelLibrary, Program
@@ -59,7 +59,7 @@ class Engine:
         self.weights.release_pages()
 
     def _signature(self, layer: int) -> str:
-        signature = signature_of({name: self.weights.tensor(f"blk.{layer}.{name}.weight").type_name for name in PROJECTIONS})
+        signature = signature_of({name: self.weights.tensor(block_weight(layer, name)).type_name for name in PROJECTIONS})
         if signature not in self.plan.signatures:
             raise UserError(
                 str(self.weights.path), f"layer {layer} has weights of types {signature}, for which this bundle has no kernels",
@@ -77,7 +77,7 @@ class Engine:
         return address
 
     def _block_addresses(self, layer: int) -> dict[str, int]:
-        return {name: self._address(f"blk.{layer}.{name}.weight") for name in (*PROJECTIONS, *BLOCK_NORMS)}
+        return {name: self._address(block_weight(layer, name)) for name in (*PROJECTIONS, *BLOCK_NORMS)}
 
     def program(self, entry: Entry, operands: Mapping[str, int], scratch: int) -> Program:
         """An entry that is the same for all layers."""
@@ -110,12 +110,7 @@ class Engine:
     def adapter_addresses(self, layer: int, arena: Arena, vector: str, prefix: str = "") -> dict[str, int]:
         """Addresses of a layer's adapter matrices inside the flat vector `vector` of the arena, by operand name."""
         base = arena.address(vector)
-        start = f"blk.{layer}."
-        return {
-            f"{prefix}{t.name[len(start) :].replace('.weight', '')}": base + 4 * t.offset
-            for t in self.plan.adapter.tensors
-            if t.name.startswith(start)
-        }
+        return {f"{prefix}{t.name.operand}": base + 4 * t.offset for t in self.plan.adapter.tensors if t.name.layer == layer}
 
 
 @dataclass(frozen=True)

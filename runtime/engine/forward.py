@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ..bundle.plan import parse_bucket
+from ..bundle.plan import Bucket, scoring_buckets
 from ..errors import UserError
 from .engine import Engine
 from .head import score_rows
@@ -28,7 +28,7 @@ class Forward:
 
     def __init__(self, engine: Engine, bucket: str) -> None:
         plan = engine.plan
-        self.tokens = parse_bucket(bucket)[1]
+        self.tokens = Bucket.parse(bucket).tokens
         self.arena = Arena(scoring_tensors(plan, bucket))
         scratch = self.arena.address("scratch")
         shared = {name: self.arena.address(name) for name in ("start", "keys", "values")}
@@ -64,14 +64,14 @@ class ForwardSet:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.lengths = sorted({parse_bucket(bucket)[1] for bucket in engine.plan.buckets})
+        self.lengths = [Bucket.parse(name).tokens for name in scoring_buckets(engine.plan.buckets)]
         self._forwards: dict[int, Forward] = {}
 
     def fitting(self, tokens: int) -> Forward:
         """The smallest that holds `tokens`, or the largest there is."""
         length = next((n for n in self.lengths if n >= tokens), self.lengths[-1])
         if length not in self._forwards:
-            self._forwards[length] = Forward(self.engine, f"1x{length}")
+            self._forwards[length] = Forward(self.engine, str(Bucket(1, length)))
         return self._forwards[length]
 
     def losses(self, samples: Sequence[Tokens]) -> list[np.ndarray]:

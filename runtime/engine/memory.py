@@ -10,7 +10,7 @@ import os
 import resource
 from collections.abc import Sequence
 
-from ..bundle.plan import PhaseMemory, Plan, parse_bucket
+from ..bundle.plan import Bucket, Phase, PhaseMemory, Plan, scoring_buckets
 from ..errors import UserError
 from .tensors import TensorSpec, adapter_tensors, decoding_tensors, mounted_tensors, scoring_tensors, training_tensors
 
@@ -34,10 +34,10 @@ def phase_table(plan: Plan, weights_bytes: int, threads: int, bucket: str) -> tu
     state = adapter_tensors(plan)
     training = [*state, *training_tensors(plan, bucket)]
     # Verification reads texts and prompts in buckets of every length.
-    scoring = [s for tokens in sorted({parse_bucket(b)[1] for b in plan.buckets}) for s in scoring_tensors(plan, f"1x{tokens}")]
+    scoring = [s for bucket in scoring_buckets(plan.buckets) for s in scoring_tensors(plan, bucket)]
     workspaces = plan.workspace_bytes * threads
 
-    def phase(name: str, specs: Sequence[TensorSpec], scratch: int) -> PhaseMemory:
+    def phase(name: Phase, specs: Sequence[TensorSpec], scratch: int) -> PhaseMemory:
         parts = {part: sum(s.n_bytes for s in specs if s.part == part) for part in ("adapter", "optimizer", "activations", "scratch")}
         return PhaseMemory(
             name, weights_bytes, parts["adapter"], parts["optimizer"], parts["activations"], parts["scratch"] + scratch, floor_bytes(plan)
@@ -63,9 +63,9 @@ def choose_bucket(plan: Plan, weights_bytes: int, threads: int, longest_sample: 
 
     available_bytes: None where the system does not tell; then the compiled budget has to do.
     """
-    holding = [bucket for bucket in plan.buckets if parse_bucket(bucket)[1] >= longest_sample]
+    holding = [bucket for bucket in plan.buckets if Bucket.parse(bucket).tokens >= longest_sample]
     if not holding:
-        longest_row = max(parse_bucket(bucket)[1] for bucket in plan.buckets)
+        longest_row = max(Bucket.parse(bucket).tokens for bucket in plan.buckets)
         raise UserError("data", f"has a sample of {longest_sample} tokens", f"at most {longest_row}", "ingest with this bundle")
     needs = {bucket: peak_bytes(plan, weights_bytes, threads, bucket) for bucket in holding}
     fitting = [b for b in holding if available_bytes is None or needs[b] <= available_bytes]

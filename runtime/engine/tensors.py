@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from ..bundle.plan import MOUNTED, Dtype, Hyperparameters, Plan, aligned, n_bytes, parse_bucket
+from ..bundle.plan import MOUNTED, Bucket, Dtype, Hyperparameters, Plan, aligned, n_bytes
 from .kernel_library import aligned_bytes
 
 Part = Literal["adapter", "optimizer", "activations", "scratch"]
@@ -78,13 +78,13 @@ def mounted_tensors(plan: Plan) -> list[TensorSpec]:
 
 def training_tensors(plan: Plan, bucket: str) -> list[TensorSpec]:
     """Inputs, block-boundary activations and scratch of one micro-step."""
-    batch, tokens = parse_bucket(bucket)
-    model, m = plan.model, batch * tokens
+    shape, model = Bucket.parse(bucket), plan.model
+    m = shape.rows
     layer_size = layer_elements(plan)
     entries = [e for e in plan.entries if e.bucket in ("", bucket) and e.name in ("block_forward", "block_vjp", "head_loss", "head_score", "embed")]
     return [
         TensorSpec("ids", (m,), "int32", "activations"),
-        TensorSpec("start", (batch, tokens), "int32", "activations"),
+        TensorSpec("start", shape, "int32", "activations"),
         TensorSpec("hidden", (model.layers + 1, m, model.d_model), "float32", "activations"),
         TensorSpec("d_hidden", (2, m, model.d_model), "float32", "activations"),
         TensorSpec("layer_gradient", (layer_size,), "float32", "activations"),
@@ -95,13 +95,13 @@ def training_tensors(plan: Plan, bucket: str) -> list[TensorSpec]:
 
 def scoring_tensors(plan: Plan, bucket: str) -> list[TensorSpec]:
     """Inputs, one hidden state and scratch of a forward pass without gradients."""
-    batch, tokens = parse_bucket(bucket)
-    model, m = plan.model, batch * tokens
+    shape, model = Bucket.parse(bucket), plan.model
+    m = shape.rows
     width = model.kv_heads * model.head_dim
     entries = [e for e in plan.entries if e.bucket in ("", bucket) and e.name.removesuffix(MOUNTED) in ("block_prefill", "head_score", "embed")]
     return [
         TensorSpec("ids", (m,), "int32", "activations"),
-        TensorSpec("start", (batch, tokens), "int32", "activations"),
+        TensorSpec("start", shape, "int32", "activations"),
         TensorSpec("hidden", (2, m, model.d_model), "float32", "activations"),
         TensorSpec("keys", (m, width), "float32", "activations"),
         TensorSpec("values", (m, width), "float32", "activations"),
@@ -132,7 +132,7 @@ def decoding_tensors(plan: Plan) -> list[TensorSpec]:
 
 def layer_elements(plan: Plan) -> int:
     """Adapter elements of one layer."""
-    return next((t.offset for t in plan.adapter.tensors if t.name.startswith("blk.1.")), plan.adapter.size)
+    return next((t.offset for t in plan.adapter.tensors if t.name.layer == 1), plan.adapter.size)
 
 
 def _head_tensors(plan: Plan) -> list[TensorSpec]:

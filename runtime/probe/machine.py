@@ -15,6 +15,7 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from ..bundle.cpu_features import MachineCpu, read_machine_cpu
 
@@ -27,6 +28,7 @@ CORE_NAMES = {
 """Part numbers of Arm Limited (implementer 0x41), from Linux' arch/arm64/include/asm/cputype.h; used for people only"""
 SENSOR_COMMANDS = ("termux-battery-status", "dumpsys")
 BATTERY_FILES = ("capacity", "status", "temp")
+System = Literal["termux", "android", "linux"]
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,7 @@ class Machine:
     total_bytes: int | None
     available_bytes: int | None
     page_size_kib: int
-    system: str
-    """termux, android, or linux"""
+    system: System
     sensors: tuple[str, ...]
     """what can be read here: thermal zones by type, battery files, commands"""
     software: Mapping[str, str]
@@ -113,7 +114,7 @@ def _name(root: Path) -> str:
     return letters or "phone"
 
 
-def _system() -> str:
+def _system() -> System:
     if "com.termux" in os.environ.get("PREFIX", ""):
         return "termux"
     return "android" if shutil.which("getprop") else "linux"

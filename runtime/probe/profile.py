@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..bundle.cpu_features import X86_EXTRAS, features_of_x86_cpu, x86_level
+from ..bundle.cpu_features import X86_EXTRAS, Arch, features_of_x86_cpu, x86_level
 from ..errors import UserError
 from .core_benchmark import Benchmark
-from .machine import Machine
+from .machine import Machine, System
 
 ARM_FEATURES = ("fp", "asimd", "crc32", "atomics", "asimdrdm", "fphp", "asimdhp", "asimddp", "asimdfhm", "lrcpc", "i8mm", "bf16")
 """what kernels may use, in /proc/cpuinfo spelling; SVE is left out: no kernel is written for it"""
@@ -21,9 +21,9 @@ ARM_CPUS = (
     ("cortex-a76", (*ARM_FEATURES[:8], "lrcpc")),
 )
 """(LLVM cpu, the features it takes for granted), best first; otherwise generic"""
-MTRIPLES = {"aarch64": "aarch64-linux-android", "x86_64": "x86_64-linux-gnu"}
+MTRIPLES: dict[Arch, str] = {"aarch64": "aarch64-linux-android", "x86_64": "x86_64-linux-gnu"}
 """the library is the same for glibc, musl and Android; Android's triple keeps to the stricter rules"""
-TRANSPORTS = {"termux": "ssh", "android": "adb", "linux": "ssh"}
+TRANSPORTS: dict[System, str] = {"termux": "ssh", "android": "adb", "linux": "ssh"}
 MEMORY_SHARE, FREE_SHARE = 4, 2
 """a process gets a quarter of all memory and half of what is free: more gets it killed on a phone"""
 MEMORY_STEP_MB, SMALLEST_MB, LARGEST_MB = 32, 64, 4096

@@ -11,6 +11,7 @@ Every system call that changes storage goes through the FileLayer in use, so a t
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import hashlib
 import json
@@ -30,6 +31,7 @@ SPACE_MARGIN_SHARE = 64
 """left free for the file system's own records: 16 KiB and a 64th of what is written, so that a small file, such as the
 one that names the current version, still fits on a disk that is all but full"""
 FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
+RENAME_EXCHANGE, AT_FDCWD = 2, -100  # linux/fs.h, fcntl.h
 READ_ONLY_ERRORS = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
@@ -64,6 +66,18 @@ class FileLayer:
                 raise
         finally:
             os.close(descriptor)
+
+    def exchange(self, one: Path, other: Path) -> bool:
+        """Swap two directories in one step; False where the system or the file system cannot."""
+        try:
+            renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+        except (AttributeError, OSError, TypeError):
+            return False
+        if renameat2(AT_FDCWD, os.fsencode(one), AT_FDCWD, os.fsencode(other), RENAME_EXCHANGE) == 0:
+            return True
+        if ctypes.get_errno() in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+            return False
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
     def unlink(self, path: Path) -> None:
         os.unlink(path)
@@ -113,7 +127,9 @@ def storage_errors(path: Path) -> Iterator[None]:
         raise as_user_error(path, error) from error
 
 
-def require_space(directory: Path, n_bytes: int) -> None:
+def require_space(
+    directory: Path, n_bytes: int, remedy: str = "free some space or choose a --workspace on another volume; nothing was changed"
+) -> None:
     """Refuse before writing when the volume that is written to cannot take n_bytes more."""
     needed_bytes = n_bytes + SPACE_MARGIN_BYTES + n_bytes // SPACE_MARGIN_SHARE
     with storage_errors(directory):
@@ -122,7 +138,7 @@ def require_space(directory: Path, n_bytes: int) -> None:
         raise UserError(
             str(directory),
             f"{needed_bytes:,} bytes are needed and {free_bytes:,} are free",
-            remedy="free some space or choose a --workspace on another volume; nothing was changed",
+            remedy=remedy,
         )
 
 
@@ -298,6 +314,24 @@ def publish_directory(staged: Path, target: Path) -> None:
         _layer.fsync_directory(target.parent)
 
 
+def replace_directory(staged: Path, target: Path) -> None:
+    """Let a complete directory take the place of the one that is there, which is removed. Where two directories cannot be
+    exchanged in one step, the old one steps aside for a moment, and comes back when the new one does not arrive."""
+    with storage_errors(target):
+        _layer.fsync_directory(staged)
+        old = staged
+        if not _layer.exchange(staged, target):
+            old = staged.with_name(f"{staged.name}-old{staged.suffix}")
+            _layer.replace(target, old)
+            try:
+                _layer.replace(staged, target)
+            except OSError:
+                _layer.replace(old, target)
+                raise
+        _layer.fsync_directory(target.parent)
+        _remove(old)
+
+
 def remove(path: Path) -> None:
     """Remove a file or a whole directory; nothing there is no error."""
     with storage_errors(path):
@@ -337,3 +371,14 @@ def sha256_of_file(path: Path, offset: int = 0) -> str:
         while piece := file.read(READ_CHUNK_BYTES):
             digest.update(piece)
     return digest.hexdigest()
+
+
+def process_is_alive(pid: int) -> bool:
+    """Whether a process of this number runs, such as the one that a temporary name belongs to."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True  # somebody else's process, and alive
+    return True

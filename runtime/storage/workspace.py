@@ -19,7 +19,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ..errors import UserError
-from .durable import as_user_error, clean_leftovers, make_directory, open_to_lock, read_sealed_json, storage_errors, write_sealed_json
+from .durable import (
+    as_user_error,
+    clean_leftovers,
+    make_directory,
+    open_to_lock,
+    process_is_alive,
+    read_sealed_json,
+    storage_errors,
+    write_sealed_json,
+)  # fmt: skip
 
 FORMAT = 1
 MARKER_NAME = "workspace.json"
@@ -41,14 +50,8 @@ class Owner:
     since_utc: str
 
     def is_alive(self) -> bool:
-        if self.boot != _boot_id():
+        if self.boot != _boot_id() or not process_is_alive(self.pid):
             return False
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            return True  # somebody else's process, and alive
         return not self.started_ticks or _started_ticks(self.pid) in (0, self.started_ticks)
 
     def __str__(self) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..bundle.plan import Hyperparameters, parse_bucket
+from ..bundle.plan import Bucket, Hyperparameters
 from ..engine.engine import Engine
 from ..engine.head import score_rows
 from ..engine.packing import PackedBatch
@@ -40,7 +40,7 @@ class TrainStep:
 
     def __init__(self, engine: Engine, bucket: str, state: Arena | None = None) -> None:
         self.engine, self.bucket = engine, bucket
-        self.batch, self.width = parse_bucket(bucket)
+        self.batch, self.width = Bucket.parse(bucket)
         plan = engine.plan
         self.state = state or Arena(adapter_tensors(plan))
         self.arena = Arena(training_tensors(plan, bucket))

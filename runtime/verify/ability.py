@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from ..bundle.tokenizer import Tokenizer
 from ..engine.forward import ForwardSet
 from ..errors import MftError, UserError
 from ..message import Message
-from ..plain_data import from_json
+from ..plain_data import bind
 
 Kind = Literal["arithmetic", "common_sense", "reference"]
 Language = Literal["en", "zh"]
@@ -47,12 +47,10 @@ CLEAR_SHARE_LOST = 0.5
 class Turn:
     """One message of a row, as it stands in the file."""
 
-    role: str
+    role: Literal["system", "user", "assistant"]
     content: str
 
     def __post_init__(self) -> None:
-        if self.role not in ("system", "user", "assistant"):
-            raise ValueError(f"the role is {self.role!r}, allowed: system, user, assistant")
         if not self.content.strip():
             raise ValueError("a message is blank")
 
@@ -62,20 +60,15 @@ class Probe:
     """A question with a few answers of the same form, one of which is right."""
 
     id: str
-    kind: str
-    """a Kind"""
-    language: str
-    """a Language"""
-    messages: tuple[Turn, ...] = field(metadata={"item": Turn})
+    kind: Kind
+    language: Language
+    messages: tuple[Turn, ...]
     """ends with the user's question"""
-    choices: tuple[str, ...] = field(metadata={"item": str})
+    choices: tuple[str, ...]
     answer: int
     """index of the right choice"""
 
     def __post_init__(self) -> None:
-        for name, value, allowed in (("kind", self.kind, get_args(Kind)), ("language", self.language, get_args(Language))):
-            if value not in allowed:
-                raise ValueError(f"{name} is {value!r}, allowed: {', '.join(allowed)}")
         if not self.messages or self.messages[-1].role != "user":
             raise ValueError("the messages do not end with a user's question")
         if len(self.choices) < 2 or len(set(self.choices)) < len(self.choices):
@@ -133,7 +126,7 @@ def _probe(line: str, where: str) -> Probe:
         row = json.loads(line)
     except (ValueError, RecursionError):
         raise UserError(where, "is not JSON", remedy="write one JSON object a line") from None
-    return from_json(Probe, row, where)
+    return bind(Probe, row, where)
 
 
 def encode_choice(tokenizer: Tokenizer, chat: ChatFormat, probe: Probe, choice: str) -> EncodedConversation:

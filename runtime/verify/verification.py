@@ -11,14 +11,13 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from ..engine.decode import Decoder
 from ..engine.dialogue import Dialogue
 from ..engine.engine import Engine, EngineSource
 from ..engine.forward import ForwardSet
 from ..engine.packing import Tokens
-from ..versions.record import OpenedVersion
+from ..versions.record import OpenedVersion, Verdict
 from . import ability
 from .evaluation import Answer, EvalCase, answer_cases, entity_recall
 
@@ -26,7 +25,6 @@ MERGE_TOLERANCE = 0.01
 """relative rise of the held-out loss from mounted adapter to merged file that counts as nothing lost"""
 RECALL_TOLERANCE = 0.02
 """fall of the entity recall that is still called equal"""
-Verdict = Literal["promote", "warn", "keep"]
 
 
 @dataclass(frozen=True)

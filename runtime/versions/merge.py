@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -26,7 +27,8 @@ from ..gguf.types import FILE_TYPE_CODES, FILE_TYPE_KEY, TENSOR_TYPES, Field
 from ..storage.durable import DurableFile
 from .version_block import VersionBlock, fields_with_block
 
-REQUANTIZED_TYPES = ("Q4_1", "Q5_1", "Q8_0")
+RequantizedType = Literal["Q4_1", "Q5_1", "Q8_0"]
+REQUANTIZED_TYPES: tuple[RequantizedType, ...] = get_args(RequantizedType)
 """what a classic LoRA's tensors can become, smallest first"""
 REQUANTIZE_CHUNK_BYTES = 1 << 18
 """of stored rows; dequantized, with the update and the sum, they take some forty times as much"""
@@ -72,7 +74,11 @@ class _Tally:
 
 
 def merge_version(
-    base: GgufFile, adapter: AdapterTensors, block: VersionBlock, out: Path | str | os.PathLike[str], requantize_to: str = REQUANTIZED_TYPES[-1]
+    base: GgufFile,
+    adapter: AdapterTensors,
+    block: VersionBlock,
+    out: Path | str | os.PathLike[str],
+    requantize_to: RequantizedType = REQUANTIZED_TYPES[-1],
 ) -> MergeReport:
     """Write `out`; UserError when the adapter does not fit the base, changes nothing, or the storage refuses.
 
@@ -135,7 +141,7 @@ def check_adapter_fits(base: GgufFile, adapter: AdapterTensors, to_merge: bool =
             )
 
 
-def merged_types(base: GgufFile, adapter: AdapterTensors, requantize_to: str = REQUANTIZED_TYPES[-1]) -> dict[str, str]:
+def merged_types(base: GgufFile, adapter: AdapterTensors, requantize_to: RequantizedType = REQUANTIZED_TYPES[-1]) -> dict[str, str]:
     """GGUF type of every tensor of the file that merge_version would write."""
     types = {name: info.type_name for name, info in base.tensors.items()}
     if adapter.kind == "lora":
@@ -143,7 +149,7 @@ def merged_types(base: GgufFile, adapter: AdapterTensors, requantize_to: str = R
     return types
 
 
-def requantized_type(type_name: str, requantize_to: str) -> str:
+def requantized_type(type_name: str, requantize_to: RequantizedType) -> str:
     """What a merge makes of an adapted tensor: the larger of the two types; unquantized tensors stay what they are."""
     if type_name in UNQUANTIZED_TYPES or TENSOR_TYPES[type_name].block_bytes > TENSOR_TYPES[requantize_to].block_bytes:
         return type_name

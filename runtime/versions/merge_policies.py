@@ -24,7 +24,7 @@ from ..gguf.file import GgufFile
 from ..gguf.types import tensor_bytes
 from ..storage import checkpoint
 from ..storage.durable import canonical_json
-from .merge import REQUANTIZED_TYPES, MergeReport, merged_types, requantized_type
+from .merge import REQUANTIZED_TYPES, MergeReport, RequantizedType, merged_types, requantized_type
 from .record import OpenedVersion
 from .staged import StagedVersion
 from .version_block import VersionBlock
@@ -37,7 +37,7 @@ class MergeTarget:
     """What a merge makes of the adapted tensors."""
 
     policy: Literal["fold", "exact"]
-    requantize_to: str
+    requantize_to: RequantizedType
     """exact: the smallest type of an adapted tensor"""
 
     def __str__(self) -> str:
@@ -86,7 +86,7 @@ def run_bytes(policy: Policy, model: GgufFile, plan: AdapterPlan) -> int:
         return checkpoints + 4 * plan.size
     grown = 0
     if plan.kind == "lora":
-        for info in (model.tensors[tensor.name[:-2]] for tensor in plan.tensors if tensor.name.endswith(":A")):
+        for info in (model.tensors[tensor.name.weight] for tensor in plan.tensors if tensor.name.matrix == "A"):
             grown += tensor_bytes(info.shape, requantized_type(info.type_name, REQUANTIZED_TYPES[-1])) - info.n_bytes
     return checkpoints + 4 * plan.size + model.size_bytes + grown
 

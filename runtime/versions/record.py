@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from ..adapter.tensors import AdapterTensors
 from ..gguf.file import GgufFile
@@ -16,8 +16,9 @@ from ..gguf.file import GgufFile
 BASE = "base"
 MODEL_NAME, RECORD_NAME = "model.gguf", "version.json"
 VERSION_ID = re.compile(r"v(\d{4,})")
-State = Literal["unverified", "promote", "warn", "keep"]
-"""unverified, or the verdict of verification; keep: the version before it stays in use"""
+Verdict = Literal["promote", "warn", "keep"]
+"""of verification; keep: the version before it stays in use"""
+State = Literal["unverified", Verdict]
 
 
 @dataclass(frozen=True)
@@ -41,11 +42,6 @@ class Version:
     """what verification measured, by name"""
     mounted_on: str = ""
     """the version whose weights the adapter is computed beside; empty when it was merged into weights of its own"""
-
-    def __post_init__(self) -> None:
-        if self.verdict not in get_args(State):
-            raise ValueError(f"verdict {self.verdict!r} is not one of {', '.join(get_args(State))}")
-        object.__setattr__(self, "reasons", tuple(self.reasons))
 
 
 @dataclass(frozen=True)

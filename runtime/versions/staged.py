@@ -15,7 +15,7 @@ from typing import Any
 from ..adapter.tensors import AdapterTensors
 from ..gguf.file import GgufFile
 from ..storage.durable import publish_directory, remove, sha256_of_file, write_sealed_json
-from .merge import REQUANTIZED_TYPES, MergeReport, check_adapter_fits, merge_version
+from .merge import REQUANTIZED_TYPES, MergeReport, RequantizedType, check_adapter_fits, merge_version
 from .record import MODEL_NAME, RECORD_NAME, OpenedVersion, Version
 from .version_block import VersionBlock
 
@@ -33,7 +33,7 @@ class StagedVersion:
         """The merged file, opened."""
         return GgufFile.open(self._place / MODEL_NAME)
 
-    def merge(self, base: GgufFile, requantize_to: str = REQUANTIZED_TYPES[-1]) -> MergeReport:
+    def merge(self, base: GgufFile, requantize_to: RequantizedType = REQUANTIZED_TYPES[-1]) -> MergeReport:
         """Write the weights with the adapter in them; UserError when it does not fit, changes nothing, or the storage refuses."""
         remove(self._place / MODEL_NAME)
         report = merge_version(base, self._adapter, self._block, self._place / MODEL_NAME, requantize_to)

@@ -18,8 +18,9 @@ from typing import Any
 from ..adapter.tensors import DESCRIPTION_NAME, MATRIX_NAME, AdapterTensors
 from ..errors import UserError
 from ..gguf.file import GgufFile
+from ..plain_data import bind
 from ..storage.durable import TEMPORARY_SUFFIX, make_directory, read_sealed_json, remove, sha256_of_file, write_sealed_json
-from .record import BASE, MODEL_NAME, RECORD_NAME, VERSION_ID, Listing, OpenedVersion, State, Switch, Version, version_number
+from .record import BASE, MODEL_NAME, RECORD_NAME, VERSION_ID, Listing, OpenedVersion, Switch, Verdict, Version, version_number
 from .staged import StagedVersion
 from .version_block import VersionBlock
 
@@ -65,11 +66,13 @@ class VersionStore:
         self._require_known(version_id)
         path = self.directory / version_id / RECORD_NAME
         try:
-            return Version(**read_sealed_json(path))
+            stored = read_sealed_json(path)
         except FileNotFoundError:
             raise UserError(str(path), "the version's record is missing") from None
-        except (TypeError, ValueError) as error:
-            raise UserError(str(path), f"is not a version's record of this runtime ({error})") from None
+        try:
+            return bind(Version, stored, RECORD_NAME)
+        except UserError as error:
+            raise UserError(str(path), f"is not a version's record of this runtime ({error.where}: {error.found})") from None
 
     def listing(self) -> Listing:
         versions, notices = [], []
@@ -186,7 +189,7 @@ class VersionStore:
         except UserError:
             return  # the first error is the one to report; the next command that takes the lock removes the rest
 
-    def judge(self, version_id: str, verdict: State, reasons: tuple[str, ...], scores: Mapping[str, float]) -> Version:
+    def judge(self, version_id: str, verdict: Verdict, reasons: tuple[str, ...], scores: Mapping[str, float]) -> Version:
         """Record what verification found."""
         version = replace(self.record(version_id), verdict=verdict, reasons=reasons, scores=dict(scores))
         write_sealed_json(self.directory / version_id / RECORD_NAME, asdict(version))

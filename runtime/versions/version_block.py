@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from dataclasses import fields as dataclass_fields
+from typing import Literal
 
+from ..bundle.plan import AdapterKind
 from ..errors import UserError
 from ..gguf.file import GgufFile, TensorSource, header_entry_bytes
 from ..gguf.types import Field, encode_string
+from ..plain_data import bind, fields_of
 from ..storage.durable import sha256_of_file
 
 KEY_PREFIX = "mft.version."
@@ -24,7 +26,9 @@ RESERVED_BYTES = 2048
 NO_PAYLOAD = "0" * 64
 IMPORTED = "imported"
 """stands where a version has the fingerprint of its training data"""
-_TYPE_NAMES = {"str": "str", "int": "u32", "float": "f64"}
+MADE_BY_ANOTHER = "use the runtime that made the version"
+_TYPE_NAMES = {int: "u32", float: "f64"}
+"""of the fields that are no texts"""
 
 
 @dataclass(frozen=True)
@@ -45,16 +49,16 @@ class VersionBlock:
     """2026-01-31T12:00:00Z"""
     tool: str
     """name and version of the runtime that merged"""
-    adapter_kind: str = ""
+    adapter_kind: Literal["", AdapterKind] = ""
     adapter_scale: float = 0.0
     """effective: alpha/rank is divided out"""
     adapter_digest: str = ""
-    policy: str = ""
+    policy: Literal["", "fold", "exact"] = ""
     """fold or exact: how the adapter went into the weights"""
     payload_sha256: str = NO_PAYLOAD
 
     def as_fields(self) -> dict[str, Field]:
-        return {KEY_PREFIX + entry.name: Field(_TYPE_NAMES[str(entry.type)], getattr(self, entry.name)) for entry in dataclass_fields(self)}
+        return {KEY_PREFIX + name: Field(_TYPE_NAMES.get(hint, "str"), getattr(self, name)) for name, (_, hint) in fields_of(type(self)).items()}
 
 
 def reserved_field() -> Field:
@@ -67,11 +71,9 @@ def read_version_block(model: GgufFile) -> VersionBlock | None:
     values = {key.removeprefix(KEY_PREFIX): value for key, value in model.metadata.items() if key.startswith(KEY_PREFIX)}
     if not values:
         return None
-    known = {entry.name for entry in dataclass_fields(VersionBlock)}
-    if set(values) != known:
-        odd = ", ".join(sorted(set(values) ^ known))
-        raise UserError(str(model.path), f"its version block is not of this runtime's kind: {odd}", remedy="use the runtime that made the version")
-    return VersionBlock(**values)
+    if missing := fields_of(VersionBlock).keys() - values.keys():
+        raise UserError(str(model.path), f"its version block lacks {', '.join(sorted(missing))}", remedy=MADE_BY_ANOTHER)
+    return bind(VersionBlock, values, f"{model.path}: version block", MADE_BY_ANOTHER)
 
 
 def payload_is_intact(model: GgufFile) -> bool:

@@ -59,22 +59,21 @@ class EngineTrial:
     @property
     def shapes(self) -> dict[str, tuple[int, int]]:
         """[N, K] of every adapted projection."""
-        names = dict.fromkeys(t.name[:-2] for t in self.plan.adapter.tensors)
+        names = dict.fromkeys(t.name.weight for t in self.plan.adapter.tensors)
         return {name: self.engine.weights.tensors[name].shape for name in names}
 
     def assign(self, step: TrainStep, pairs: Pairs) -> None:
         """Give the adapter these values."""
         step.state["parameters"][:] = 0
         for index, tensor in enumerate(self.plan.adapter.tensors):
-            name, matrix = tensor.name.split(":")
-            view(step.state["parameters"], self.plan.adapter, index)[:] = pairs[name]["AB".index(matrix)]
+            view(step.state["parameters"], self.plan.adapter, index)[:] = pairs[tensor.name.weight]["AB".index(tensor.name.matrix)]
 
     def gradient(self, step: TrainStep, samples: Sequence[Sample]) -> tuple[float, Mapping[str, np.ndarray]]:
         """Mean loss over the labels, and the gradient of every matrix by name."""
         batches = pack(samples, step.batch, step.width)
         labels = sum(b.labels for b in batches)
         loss = sum(step.accumulate(b, labels) for b in batches) / labels
-        matrices = {t.name: view(step.state["gradient"], self.plan.adapter, i) for i, t in enumerate(self.plan.adapter.tensors)}
+        matrices = {str(t.name): view(step.state["gradient"], self.plan.adapter, i) for i, t in enumerate(self.plan.adapter.tensors)}
         return loss, matrices
 
     def train(self, step: TrainStep, course: list[Sample], steps: int) -> list[float]:

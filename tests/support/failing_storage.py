@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from mobilefinetuner.runtime.storage.durable import FileLayer
 
-OPERATIONS = ("create", "open_to_append", "write", "fsync", "replace", "fsync_directory", "unlink", "mkdir", "rmdir")
+OPERATIONS = ("create", "open_to_append", "write", "fsync", "replace", "exchange", "fsync_directory", "unlink", "mkdir", "rmdir")
 
 
 class Recording(FileLayer):
@@ -36,6 +36,16 @@ def failing_layer(number: int, error: int, harmless: tuple[str, ...]) -> Recordi
 
     def before(count: int, name: str, arguments: tuple) -> None:
         if count >= number and name not in harmless:
+            raise OSError(error, os.strerror(error))
+
+    return Recording(before)
+
+
+def failing_once(number: int, error: int) -> Recording:
+    """Operation `number` is refused; whatever comes after it works again."""
+
+    def before(count: int, name: str, arguments: tuple) -> None:
+        if count == number:
             raise OSError(error, os.strerror(error))
 
     return Recording(before)

@@ -65,7 +65,7 @@ def random_vector(plan: AdapterPlan, seed: int, size: float) -> np.ndarray:
     vector = np.zeros(plan.size, np.float32)
     for index, tensor in enumerate(plan.tensors):
         matrix = view(vector, plan, index)
-        matrix[:] = rng.normal(0, tensor.shape[1] ** -0.5 * (size if tensor.name.endswith(":B") else 1), tensor.shape)
+        matrix[:] = rng.normal(0, tensor.shape[1] ** -0.5 * (size if tensor.name.matrix == "B" else 1), tensor.shape)
     return vector
 
 
@@ -73,8 +73,7 @@ def vector_of(plan: AdapterPlan, adapter: AdapterTensors) -> np.ndarray:
     """The flat vector of an adapter that fits the plan."""
     vector = np.zeros(plan.size, np.float32)
     for index, tensor in enumerate(plan.tensors):
-        name, half = tensor.name.rsplit(":", 1)
-        view(vector, plan, index)[:] = adapter.pairs[name]["AB".index(half)]
+        view(vector, plan, index)[:] = adapter.pairs[tensor.name.weight]["AB".index(tensor.name.matrix)]
     return vector
 
 

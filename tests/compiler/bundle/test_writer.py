@@ -1,5 +1,6 @@
 """A bundle is written in one step, always with the same bytes, and never over anything that is not a bundle."""
 
+import errno
 import json
 import os
 
@@ -8,6 +9,9 @@ from mobilefinetuner.compiler.bundle import writer as bundle_writer
 from mobilefinetuner.compiler.bundle.writer import write_bundle
 from mobilefinetuner.runtime.bundle.folder import Bundle
 from mobilefinetuner.runtime.errors import UserError
+from mobilefinetuner.runtime.storage.durable import FileLayer, use_layer
+
+from tests.support.failing_storage import Recording, failing_once
 
 FIELDS = {"abi": {"arch": "x86_64"}, "base_conversions": [], "recipe": {"a": 1.5}, "required_cpu_features": [], "tools": {"llvm": "1"}}
 FILES = {"a.bin": b"aaa", "b.json": b"{}"}
@@ -59,7 +63,7 @@ def test_a_damaged_bundle_of_the_same_content_is_replaced(tmp_path):
 @pytest.mark.parametrize("exchange", [True, False], ids=["in one step", "without renameat2"])
 def test_other_content_replaces_the_bundle_and_who_has_the_old_one_open_keeps_it(tmp_path, monkeypatch, exchange):
     if not exchange:
-        monkeypatch.setattr(bundle_writer, "_exchange", lambda one, other: False)
+        monkeypatch.setattr(FileLayer, "exchange", lambda self, one, other: False)
     bundle = write_bundle(tmp_path / "b", FILES, FIELDS)
     with open(bundle / "a.bin", "rb") as old:
         write_bundle(bundle, {"a.bin": b"new"}, FIELDS)
@@ -105,23 +109,33 @@ def test_a_file_or_a_link_in_the_way_is_refused(tmp_path):
             write_bundle(tmp_path / name, FILES, FIELDS)
 
 
-@pytest.mark.parametrize("step", ["_fill", "_move_into_place", "_flush_folder"])
-def test_a_failure_at_any_step_leaves_the_old_bundle_or_the_new_one_and_no_leftovers(tmp_path, monkeypatch, step):
-    bundle = write_bundle(tmp_path / "b", FILES, FIELDS)
-
-    def fail(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(bundle_writer, step, fail)
-    with pytest.raises(UserError, match="No space left"):
+def operations(tmp_path):
+    """How many times the storage is changed when one bundle replaces another."""
+    bundle = write_bundle(tmp_path / "counted", FILES, FIELDS)
+    layer = Recording()
+    with use_layer(layer):
         write_bundle(bundle, {"a.bin": b"new"}, FIELDS)
-    assert Bundle.open(bundle, to_execute=False) and only(tmp_path, "b")
+    return len(layer.log)
+
+
+@pytest.mark.parametrize("exchange", [True, False], ids=["in one step", "without renameat2"])
+def test_a_failure_at_any_step_leaves_the_old_bundle_or_the_new_one_and_no_leftovers(tmp_path, monkeypatch, exchange):
+    if not exchange:
+        monkeypatch.setattr(FileLayer, "exchange", lambda self, one, other: False)
+    steps = operations(tmp_path)
+    assert steps > 15
+    for step in range(1, steps + 1):
+        bundle = write_bundle(tmp_path / str(step) / "b", FILES, FIELDS)
+        with use_layer(failing_once(step, errno.ENOSPC)), pytest.raises(UserError, match=r"the bundle cannot be written \(No space left.*out=DIR"):
+            write_bundle(bundle, {"a.bin": b"new"}, FIELDS)
+        assert Bundle.open(bundle, to_execute=False)
+        write_bundle(bundle, {"a.bin": b"newer"}, FIELDS)
+        assert (bundle / "a.bin").read_bytes() == b"newer" and only(tmp_path / str(step), "b"), step
 
 
 def test_a_volume_without_room_is_refused_before_anything_is_written(tmp_path, monkeypatch):
-    usage = type("Usage", (), {"free": 2})
-    monkeypatch.setattr(bundle_writer.shutil, "disk_usage", lambda folder: usage)
-    with pytest.raises(UserError, match="MiB free"):
+    monkeypatch.setattr(FileLayer, "free_bytes", lambda self, folder: 2)
+    with pytest.raises(UserError, match=r"bytes are needed and 2 are free; try: out=DIR"):
         write_bundle(tmp_path / "b", FILES, FIELDS)
     assert only(tmp_path)
 

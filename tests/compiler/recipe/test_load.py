@@ -84,7 +84,7 @@ def test_a_learning_rate_means_the_same_in_every_spelling(typed, tmp_path):
         ("device.arch=riscv64", "x86_64, aarch64"), ("device.page_size_kib=5", "4, 16, 64"), ("device.threads=200", "at most"),
         ("device.features=[dotprod]", "avx2"), ("device.battery_slow_celsius=50", "below 44"), ("model.name=a/b", "letters"),
         ("model.source.sha256=abc", "64"), ("train.max_grad_norm=null", "number"), ("scenario.window_tokens=512", "at most 256"),
-        ("quantization.merge=lift", "fold, exact, mount"), ("scenario.rules.duplicates=fuzzy", ""), ("scenario.rules.min_answer_chars=x", "whole"),
+        ("quantization.merge=lift", "fold, exact, mount"), ("scenario.rules.duplicates=fuzzy", "off, exact, near"), ("scenario.rules.min_answer_chars=x", "whole"),
     ],
     ids=lambda value: value if "=" in value else "",
 )  # fmt: skip
@@ -270,6 +270,18 @@ def test_a_yaml_that_cannot_be_read_ends_in_one_sentence(text, tmp_path):
 def test_a_number_in_yaml_is_no_text_because_it_would_lose_its_zeros(tmp_path):
     folder = own_tree(tmp_path, model__mine="name: m\nsource: {kind: pypi_wheel, package: p, version: 0.10, file: f, sha256: '%s'}\n" % ("0" * 64))
     assert "quotes" in problems_of("model=mine", config_dirs=[folder])["model.source.version"].remedy
+
+
+def test_a_word_that_yaml_reads_as_false_is_refused_with_the_advice_to_quote_it(tmp_path):
+    folder = own_tree(tmp_path, scenario__mine="name: mine\ntemplate: writing\nrules: {duplicates: off}\n")
+    assert problems_of("scenario=mine", config_dirs=[folder])["scenario.rules.duplicates"].remedy.endswith('duplicates: "off"')
+    folder = own_tree(tmp_path, scenario__mine="name: mine\ntemplate: writing\nrules: {duplicates: 'off'}\n")
+    assert load_recipe(["scenario=mine"], [folder]).scenario.rules == {"duplicates": "off"}
+
+
+def test_a_mistake_inside_a_list_of_sections_is_named_with_its_place():
+    found = problems_of("device.variants=[{cpu: 'a b', features: [sve]}, {cpu: x, feature: []}]")
+    assert set(found) == {"device.variants[0].cpu", "device.variants[1].feature", "device.variants[1].features"}
 
 
 def test_the_printed_recipe_gives_the_same_recipe_again(tmp_path):

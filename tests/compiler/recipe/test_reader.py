@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from mobilefinetuner.compiler.recipe.errors import RecipeError
 from mobilefinetuner.compiler.recipe.host_machine import machine_fact
 from mobilefinetuner.compiler.recipe.load import load_recipe
-from mobilefinetuner.compiler.recipe.reader import RecipeReader, known_keys, plain
+from mobilefinetuner.compiler.recipe.reader import RecipeReader, known_keys
 from mobilefinetuner.compiler.recipe.schema import DeviceRecipe, Recipe, TrainRecipe
 from mobilefinetuner.runtime.bundle.cpu_features import MachineCpu
 from mobilefinetuner.runtime.errors import UserError
+from mobilefinetuner.runtime.plain_data import plain
 
 GOOD = plain(load_recipe(["device=pixel_6"]))
 SCALARS = st.one_of(
@@ -34,19 +35,19 @@ def with_value(key, value):
 
 
 def test_what_a_recipe_prints_is_read_back_the_same():
-    assert plain(RecipeReader(Path("/")).section(Recipe, GOOD)) == GOOD
+    assert plain(RecipeReader(Path("/")).bind(Recipe, GOOD, "")) == GOOD
 
 
 @settings(max_examples=500, deadline=None)
 @given(st.sampled_from([*known_keys(Recipe), "model", "model.source", "train", "scenario.rules"]), ANYTHING)
 def test_any_value_at_any_key_is_read_or_refused_and_never_crashes(key, value):
     reader = RecipeReader(Path("/"))
-    recipe = reader.section(Recipe, with_value(key, value))
+    recipe = reader.bind(Recipe, with_value(key, value), "")
     assert (recipe is None) == bool(reader.problems)
     for problem in reader.problems:
         assert isinstance(problem, UserError) and str(problem)
     if recipe is not None:
-        assert RecipeReader(Path("/")).section(Recipe, plain(recipe)) == recipe
+        assert RecipeReader(Path("/")).bind(Recipe, plain(recipe), "") == recipe
 
 
 def test_a_recipe_cannot_be_made_out_of_range_by_code_either():
@@ -59,7 +60,7 @@ def test_a_recipe_cannot_be_made_out_of_range_by_code_either():
 
 def test_only_known_languages_are_expected():
     reader = RecipeReader(Path("/"))
-    assert reader.section(Recipe, with_value("scenario.languages", ["en", "xx"])) is None
+    assert reader.bind(Recipe, with_value("scenario.languages", ["en", "xx"]), "") is None
     assert "'xx'" in str(reader.problems[0]) and "zh" in reader.problems[0].allowed
 
 

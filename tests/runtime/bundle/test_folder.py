@@ -8,7 +8,7 @@ import shutil
 import pytest
 from mobilefinetuner.compiler.bundle.writer import write_bundle
 from mobilefinetuner.runtime.bundle.cpu_features import MachineCpu
-from mobilefinetuner.runtime.bundle.folder import FORMAT_VERSION, Bundle, bundle_id_of, canonical_json
+from mobilefinetuner.runtime.bundle.folder import FORMAT_VERSION, Bundle, bundle_id_of, manifest_bytes
 from mobilefinetuner.runtime.errors import UserError
 
 MACHINE = MachineCpu("aarch64", frozenset({"fp", "asimd", "asimddp"}))
@@ -38,7 +38,7 @@ def rewrite_manifest(folder, **changes):
     """A manifest that belongs to itself but says something else."""
     manifest = {**json.loads((folder / "manifest.json").read_bytes()), **changes}
     manifest["bundle_id"] = bundle_id_of(manifest)
-    (folder / "manifest.json").write_bytes(canonical_json(manifest))
+    (folder / "manifest.json").write_bytes(manifest_bytes(manifest))
 
 
 def test_an_intact_bundle_opens_with_its_recipe_and_files(bundle):

@@ -28,18 +28,18 @@ def test_scenario_comes_back_from_its_json() -> None:
     ("change", "words"),
     [
         ({"windw_tokens": 3}, "unknown key 'windw_tokens', did you mean 'window_tokens'"),
-        ({"window_tokens": "256"}, "window_tokens is a text, int is needed"),
-        ({"window_tokens": True}, "window_tokens is true/false"),
+        ({"window_tokens": "256"}, "window_tokens: is a text, a whole number is needed"),
+        ({"window_tokens": True}, "window_tokens: is true/false"),
         ({"window_tokens": 3}, "window_tokens 3 is below 16"),
         ({"languages": ["xx"]}, "languages 'xx' is not one of"),
-        ({"languages": "en"}, "languages is a text, a list is needed"),
+        ({"languages": "en"}, "languages: is a text, a list is needed"),
         ({"overlap_share": 0.9}, "not between 0 and 0.5"),
-        ({"rules": {"duplicates": "fuzzy"}}, "duplicates 'fuzzy' is not one of off, exact, near"),
+        ({"rules": {"duplicates": "fuzzy"}}, "duplicates: 'fuzzy' is not one of the choices; allowed: off, exact, near"),
         ({"rules": {"redact": ["face"]}}, "redact 'face' is not one of"),
         ({"rules": {"min_anwser_chars": 1}}, "did you mean 'min_answer_chars'"),
         ({"rules": {"patterns": [{"name": "x", "regex": "("}]}}, r"scenario.json.rules.patterns\[0\]: regex '\(' does not compile"),
         ({"rules": {"patterns": [{"name": "x"}]}}, "lacks the key 'regex'"),
-        ({"rules": []}, "rules is a list, an object is needed"),
+        ({"rules": []}, "rules: is a list, an object is needed"),
     ],
 )
 def test_wrong_setting_is_refused_by_its_name(change: dict, words: str) -> None:

@@ -60,7 +60,7 @@ def test_a_course_agrees_with_torchs_adamw(real, oracle, inputs):
     wanted, trained = oracle[1].train(real.bundle / "model.gguf", kind, pairs, course)
     print(f"{kind}: worst loss of the course {np.abs(np.subtract(losses, wanted)).max():.1e}")
     np.testing.assert_allclose(losses, wanted, rtol=0, atol=COURSE_TOLERANCE)
-    moved = {t.name: step.state["parameters"][t.offset : t.offset + t.shape[0] * t.shape[1]].reshape(t.shape) for t in real.plan.adapter.tensors}
+    moved = {str(t.name): step.state["parameters"][t.offset : t.offset + t.shape[0] * t.shape[1]].reshape(t.shape) for t in real.plan.adapter.tensors}
     # Adam divides by the gradient's own size, so where a gradient is almost nothing its rounding errors count in full.
     ours = np.concatenate([(moved[f"{n}:{m}"] - pairs[n][i]).reshape(-1) for n in pairs for i, m in enumerate("AB")])
     theirs = np.concatenate([(trained[n][i] - pairs[n][i]).reshape(-1) for n in pairs for i in (0, 1)])

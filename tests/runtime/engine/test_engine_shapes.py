@@ -33,7 +33,7 @@ CASES = {
 
 def random_pairs(trial: EngineTrial) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     rng = np.random.RandomState(1)
-    matrices = {t.name: rng.normal(0, 0.1, t.shape).astype(np.float32) for t in trial.plan.adapter.tensors}
+    matrices = {str(t.name): rng.normal(0, 0.1, t.shape).astype(np.float32) for t in trial.plan.adapter.tensors}
     return {name: (matrices[f"{name}:A"], matrices[f"{name}:B"]) for name in trial.shapes}
 
 

@@ -83,9 +83,9 @@ def gradient(bundle: Bundle, library: Path) -> np.ndarray:
 
 def test_all_variants_that_run_here_have_one_plan_and_one_result(bundle):
     machine = read_machine_cpu()
-    variants = [v for v in bundle.manifest["abi"]["variants"] if not machine.lacks(v["required_cpu_features"])]
+    variants = [v for v in bundle.manifest.abi.variants if not machine.lacks(v.required_cpu_features)]
     plain = gradient(bundle, bundle.path("kernels.so"))
     assert np.isfinite(plain).all() and np.linalg.norm(plain) > 0
     for variant in variants:
-        assert np.linalg.norm(gradient(bundle, bundle.path(variant["file"])) - plain) < 1e-4 * np.linalg.norm(plain), variant["file"]
-    assert bundle.kernel_library(machine).name == (variants[0]["file"] if variants else "kernels.so")
+        assert np.linalg.norm(gradient(bundle, bundle.path(variant.file)) - plain) < 1e-4 * np.linalg.norm(plain), variant.file
+    assert bundle.kernel_library(machine).name == (variants[0].file if variants else "kernels.so")
