@@ -4,7 +4,7 @@
 
 In:  a compiled bundle.
 Out: resident memory after each stage: the interpreter, numpy, the tokenizer with its vocabulary, plan and model header, the programs of
-training in the largest bucket, and those of decoding. Weights and arenas are mapped but not touched, so they do not count; the plan has them
+training in the largest bucket, and those of decoding. Weights and tensors are mapped but not touched, so they do not count; the plan has them
 as parts of their own. The last two lines are the floor as measured and as runtime/engine/memory.py has it.
 """
 

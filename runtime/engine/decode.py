@@ -17,7 +17,7 @@ from ..bundle.plan import DECODE_BUCKET
 from ..errors import UserError
 from .engine import Engine
 from .forward import ForwardSet
-from .tensors import Arena, decoding_tensors
+from .tensors import TensorMemory, decoding_tensors
 
 Pick = Callable[[np.ndarray], int]
 
@@ -47,20 +47,20 @@ class Decoder:
         plan, model = engine.plan, engine.plan.model
         self._engine, self._forwards = engine, forwards or ForwardSet(engine)
         self.context_tokens = model.context_tokens
-        self.arena = Arena(decoding_tensors(plan))
+        self.memory = TensorMemory(decoding_tensors(plan))
         self.position = 0
-        scratch = self.arena.address("scratch")
-        at = {name: self.arena.address(name) for name in ("cos", "sin", "q", "key", "value", "position")}
-        x = [self.arena["x"][i].ctypes.data for i in (0, 1)]
+        scratch = self.memory.address("scratch")
+        at = {name: self.memory.address(name) for name in ("cos", "sin", "q", "key", "value", "position")}
+        x = [self.memory["x"][i].ctypes.data for i in (0, 1)]
         layers = range(model.layers)
         first = [{**at, "x": x[layer % 2]} for layer in layers]
-        cache = [[self.arena["cache"][layer, part].ctypes.data for part in (0, 1)] for layer in layers]
+        cache = [[self.memory["cache"][layer, part].ctypes.data for part in (0, 1)] for layer in layers]
         second = [{**at, "x": x[i % 2], "y": x[(i + 1) % 2], "keys": cache[i][0], "values": cache[i][1]} for i in layers]
         self._qkv = engine.inference_programs("block_decode_qkv", "", first, scratch)
         self._rest = engine.inference_programs("block_decode", "", second, scratch)
-        self._embed = engine.program(plan.entry("embed", DECODE_BUCKET), {"ids": self.arena.address("id"), "y": x[0]}, scratch)
+        self._embed = engine.program(plan.entry("embed", DECODE_BUCKET), {"ids": self.memory.address("id"), "y": x[0]}, scratch)
         last = x[model.layers % 2]
-        self._logits = engine.program(plan.entry("logits"), {"x": last, "logits": self.arena.address("logits")}, scratch)
+        self._logits = engine.program(plan.entry("logits"), {"x": last, "logits": self.memory.address("logits")}, scratch)
 
     def start(self, ids: Sequence[int]) -> np.ndarray:
         """Forget everything, read a prompt; returns the logits after it. UserError when it leaves no room for an answer.
@@ -77,35 +77,35 @@ class Decoder:
         n = min(len(ids), forward.tokens)
         padded = np.zeros(forward.tokens, np.int32)
         padded[:n] = ids[:n]
-        cache = self.arena["cache"]
+        cache = self.memory["cache"]
 
         def keep(layer: int, keys: np.ndarray, values: np.ndarray) -> None:
             cache[layer, 0, :n] = keys[:n]
             cache[layer, 1, :n] = values[:n]
 
         hidden = forward.run(padded, np.zeros((1, forward.tokens), np.int32), keep)
-        self.arena["x"][len(self._rest) % 2] = hidden[n - 1]
+        self.memory["x"][len(self._rest) % 2] = hidden[n - 1]
         self.position = n
         for token in ids[n:]:
             self._advance(token)
         self._logits.run()
-        return self.arena["logits"]
+        return self.memory["logits"]
 
     def next(self, token: int) -> np.ndarray:
         """Append one token; returns the logits after it  →  [V] f32, a view"""
         self._advance(token)
         self._logits.run()
-        return self.arena["logits"]
+        return self.memory["logits"]
 
     def _advance(self, token: int) -> None:
         if self.position >= self.context_tokens:
             raise UserError("conversation", f"is longer than {self.context_tokens} tokens", remedy="start a new one")
         position = self.position
-        self.arena["id"][0] = token
-        self.arena["position"][0] = position
-        self.arena["cos"][0] = self._engine.cos[position]
-        self.arena["sin"][0] = self._engine.sin[position]
-        cache, key, value = self.arena["cache"], self.arena["key"], self.arena["value"]
+        self.memory["id"][0] = token
+        self.memory["position"][0] = position
+        self.memory["cos"][0] = self._engine.cos[position]
+        self.memory["sin"][0] = self._engine.sin[position]
+        cache, key, value = self.memory["cache"], self.memory["key"], self.memory["value"]
         self._embed.run()
         for layer, (qkv, rest) in enumerate(zip(self._qkv, self._rest)):
             qkv.run()

@@ -21,7 +21,7 @@ from ..bundle.plan import ALIGNMENT, MOUNTED, PROJECTIONS, Entry, Plan, block_we
 from ..errors import UserError
 from ..gguf.file import GgufFile
 from .kernel_library import KernelLibrary, Program
-from .tensors import Arena, mounted_tensors
+from .tensors import TensorMemory, mounted_tensors
 
 BLOCK_NORMS = ("attn_norm", "ffn_norm")
 
@@ -31,7 +31,7 @@ class Engine:
 
     def __init__(self, plan: Plan, library: Path, weights: GgufFile, threads: int, adapter: AdapterTensors | None = None) -> None:
         self.plan, self.weights = plan, weights
-        self.mounted = None if adapter is None else Arena(mounted_tensors(plan))
+        self.mounted = None if adapter is None else TensorMemory(mounted_tensors(plan))
         if adapter is not None:
             load_into(plan.adapter, self.mounted["parameters"], adapter)
         self.signatures = [self._signature(layer) for layer in range(plan.model.layers)]
@@ -107,9 +107,9 @@ class Engine:
         bound = [{**own, **self.adapter_addresses(layer, self.mounted, "parameters")} for layer, own in enumerate(operands)]
         return self.block_programs(name + MOUNTED, bucket, bound, scratch)
 
-    def adapter_addresses(self, layer: int, arena: Arena, vector: str, prefix: str = "") -> dict[str, int]:
-        """Addresses of a layer's adapter matrices inside the flat vector `vector` of the arena, by operand name."""
-        base = arena.address(vector)
+    def adapter_addresses(self, layer: int, memory: TensorMemory, vector: str, prefix: str = "") -> dict[str, int]:
+        """Addresses of a layer's adapter matrices inside the flat vector `vector` of the memory, by operand name."""
+        base = memory.address(vector)
         return {f"{prefix}{t.name.operand}": base + 4 * t.offset for t in self.plan.adapter.tensors if t.name.layer == layer}
 
 

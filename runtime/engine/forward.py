@@ -18,7 +18,7 @@ from ..errors import UserError
 from .engine import Engine
 from .head import score_rows
 from .packing import PackedBatch, Tokens, label_count, pack, rows_first_fit
-from .tensors import Arena, scoring_tensors
+from .tensors import TensorMemory, scoring_tensors
 
 KeepCache = Callable[[int, np.ndarray, np.ndarray], None]
 
@@ -29,34 +29,34 @@ class Forward:
     def __init__(self, engine: Engine, bucket: str) -> None:
         plan = engine.plan
         self.tokens = Bucket.parse(bucket).tokens
-        self.arena = Arena(scoring_tensors(plan, bucket))
-        scratch = self.arena.address("scratch")
-        shared = {name: self.arena.address(name) for name in ("start", "keys", "values")}
-        hidden = [self.arena["hidden"][i].ctypes.data for i in (0, 1)]
+        self.memory = TensorMemory(scoring_tensors(plan, bucket))
+        scratch = self.memory.address("scratch")
+        shared = {name: self.memory.address(name) for name in ("start", "keys", "values")}
+        hidden = [self.memory["hidden"][i].ctypes.data for i in (0, 1)]
         operands = [{**shared, "x": hidden[layer % 2], "y": hidden[(layer + 1) % 2]} for layer in range(plan.model.layers)]
         self._blocks = engine.inference_programs("block_prefill", bucket, operands, scratch)
-        self._embed = engine.program(plan.entry("embed", bucket), {"ids": self.arena.address("ids"), "y": hidden[0]}, scratch)
-        head = {name: self.arena.address(name) for name in ("targets", "scale", "loss")}
-        self._score = engine.program(plan.entry("head_score"), {**head, "x": self.arena.address("head_x")}, scratch)
+        self._embed = engine.program(plan.entry("embed", bucket), {"ids": self.memory.address("ids"), "y": hidden[0]}, scratch)
+        head = {name: self.memory.address(name) for name in ("targets", "scale", "loss")}
+        self._score = engine.program(plan.entry("head_score"), {**head, "x": self.memory.address("head_x")}, scratch)
 
     def run(self, ids: np.ndarray, start: np.ndarray, keep: KeepCache | None = None) -> np.ndarray:
         """Hidden states after the last block; keep(layer, keys, values) sees each layer's cache rows.
 
         ids [T] i32 · start [1,T] i32  →  [T,D] f32, a view that the next run overwrites
         """
-        self.arena["ids"][:] = ids
-        self.arena["start"][:] = start
+        self.memory["ids"][:] = ids
+        self.memory["start"][:] = start
         self._embed.run()
         for layer, program in enumerate(self._blocks):
             program.run()
             if keep is not None:
-                keep(layer, self.arena["keys"], self.arena["values"])
-        return self.arena["hidden"][len(self._blocks) % 2]
+                keep(layer, self.memory["keys"], self.memory["values"])
+        return self.memory["hidden"][len(self._blocks) % 2]
 
     def score(self, batch: PackedBatch) -> np.ndarray:
         """Loss in nats of every labelled position, in order of position."""
         hidden = self.run(batch.ids, batch.start)
-        return score_rows(self._score, self.arena, hidden, batch.targets)
+        return score_rows(self._score, self.memory, hidden, batch.targets)
 
 
 class ForwardSet:

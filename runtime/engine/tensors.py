@@ -1,7 +1,7 @@
 """Which memory the phases of the runtime take, tensor by tensor: the one list that allocation and the memory plan share.
 
 In:  the plan, a bucket.
-Out: TensorSpecs, each with the part of the memory formula it belongs to; Arena lays them out in one block.
+Out: TensorSpecs, each with the part of the memory formula it belongs to; TensorMemory lays them out in one block.
 """
 
 # Shapes: B micro-batch · T tokens · M = B·T · D model width · L layers · C label rows per head call · P adapter parameters · X context rows
@@ -37,7 +37,7 @@ class TensorSpec:
         return aligned(n_bytes(self.shape, self.dtype))
 
 
-class Arena:
+class TensorMemory:
     """One block of memory with a named view per tensor. Untouched pages cost nothing."""
 
     def __init__(self, specs: Sequence[TensorSpec]) -> None:

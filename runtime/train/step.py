@@ -17,7 +17,7 @@ from ..bundle.plan import Bucket, Hyperparameters
 from ..engine.engine import Engine
 from ..engine.head import score_rows
 from ..engine.packing import PackedBatch
-from ..engine.tensors import Arena, adapter_tensors, layer_elements, training_tensors
+from ..engine.tensors import TensorMemory, adapter_tensors, layer_elements, training_tensors
 from ..errors import MftError
 
 
@@ -38,15 +38,15 @@ class AdamW:
 class TrainStep:
     """The programs of one bucket over one block of memory. `state` may be shared by the steps of several buckets."""
 
-    def __init__(self, engine: Engine, bucket: str, state: Arena | None = None) -> None:
+    def __init__(self, engine: Engine, bucket: str, state: TensorMemory | None = None) -> None:
         self.engine, self.bucket = engine, bucket
         self.batch, self.width = Bucket.parse(bucket)
         plan = engine.plan
-        self.state = state or Arena(adapter_tensors(plan))
-        self.arena = Arena(training_tensors(plan, bucket))
+        self.state = state or TensorMemory(adapter_tensors(plan))
+        self.memory = TensorMemory(training_tensors(plan, bucket))
         self._layer_size = layer_elements(plan)
-        scratch = self.arena.address("scratch")
-        shared = {"start": self.arena.address("start")}
+        scratch = self.memory.address("scratch")
+        shared = {"start": self.memory.address("start")}
         adapters = [engine.adapter_addresses(layer, self.state, "parameters") for layer in range(plan.model.layers)]
         gradients = self._gradient_addresses()
         forward = [{**shared, **adapters[i], "x": self._hidden(i), "y": self._hidden(i + 1)} for i in range(plan.model.layers)]
@@ -56,9 +56,9 @@ class TrainStep:
         ]
         self._forward = engine.block_programs("block_forward", bucket, forward, scratch)
         self._backward = engine.block_programs("block_vjp", bucket, backward, scratch)
-        self._embed = engine.program(plan.entry("embed", bucket), {"ids": self.arena.address("ids"), "y": self._hidden(0)}, scratch)
-        head = {name: self.arena.address(name) for name in ("targets", "scale", "loss")}
-        head |= {"x": self.arena.address("head_x"), "dx": self.arena.address("head_dx")}
+        self._embed = engine.program(plan.entry("embed", bucket), {"ids": self.memory.address("ids"), "y": self._hidden(0)}, scratch)
+        head = {name: self.memory.address(name) for name in ("targets", "scale", "loss")}
+        head |= {"x": self.memory.address("head_x"), "dx": self.memory.address("head_dx")}
         self._head_loss = engine.program(plan.entry("head_loss"), head, scratch)
         update = {"w": "parameters", "m": "first_moment", "v": "second_moment", "g": "gradient", "hyper": "hyper", "total": "norm"}
         addresses = {name: self.state.address(tensor) for name, tensor in update.items()}
@@ -66,21 +66,21 @@ class TrainStep:
         self._sum_squares = engine.program(plan.entry("sum_squares"), addresses, 0)
 
     def _hidden(self, index: int) -> int:
-        return self.arena["hidden"][index].ctypes.data
+        return self.memory["hidden"][index].ctypes.data
 
     def _d_hidden(self, index: int) -> int:
-        return self.arena["d_hidden"][index % 2].ctypes.data
+        return self.memory["d_hidden"][index % 2].ctypes.data
 
     def _gradient_addresses(self) -> dict[str, int]:
         """Where block_vjp leaves a layer's gradients: in layer_gradient, laid out as one layer of the flat vector."""
-        base = self.arena.address("layer_gradient") - self.state.address("parameters")
+        base = self.memory.address("layer_gradient") - self.state.address("parameters")
         first = self.engine.adapter_addresses(0, self.state, "parameters", prefix="d")
         return {name: base + address for name, address in first.items()}
 
     def forward(self, batch: PackedBatch) -> None:
         """Fill hidden[0..L] for this micro-batch."""
-        self.arena["ids"][:] = batch.ids
-        self.arena["start"][:] = batch.start
+        self.memory["ids"][:] = batch.ids
+        self.memory["start"][:] = batch.start
         self._embed.run()
         for program in self._forward:
             program.run()
@@ -91,19 +91,19 @@ class TrainStep:
         labels_in_step: label tokens of the whole accumulated batch, by which the sum is divided.
         """
         self.forward(batch)
-        d_top = self.arena["d_hidden"][len(self._forward) % 2]
+        d_top = self.memory["d_hidden"][len(self._forward) % 2]
         d_top[:] = 0
-        self.arena["scale"][0] = 1.0 / labels_in_step
-        losses = score_rows(self._head_loss, self.arena, self.arena["hidden"][-1], batch.targets, d_top)
+        self.memory["scale"][0] = 1.0 / labels_in_step
+        losses = score_rows(self._head_loss, self.memory, self.memory["hidden"][-1], batch.targets, d_top)
         for layer in range(len(self._backward) - 1, -1, -1):
             self._backward[layer].run()
             at = layer * self._layer_size
-            self.state["gradient"][at : at + self._layer_size] += self.arena["layer_gradient"]
+            self.state["gradient"][at : at + self._layer_size] += self.memory["layer_gradient"]
         return _total(losses)
 
     def input_gradient(self) -> np.ndarray:
         """Gradient with respect to the embeddings after accumulate()  →  [M,D] f32"""
-        return self.arena["d_hidden"][0]
+        return self.memory["d_hidden"][0]
 
     def gradient_norm(self) -> float:
         """Global L2 norm of the accumulated gradient."""
@@ -128,7 +128,7 @@ class TrainStep:
 
     def first_bad_layer(self) -> str:
         """Where the first NaN or Inf of the last forward pass stands, in words."""
-        for index, hidden in enumerate(self.arena["hidden"]):
+        for index, hidden in enumerate(self.memory["hidden"]):
             if not np.isfinite(hidden).all():
                 return "the embedding is not finite" if index == 0 else f"the first bad values left block {index - 1}"
         return "all block outputs are finite, so it arose in the head or on the way back"

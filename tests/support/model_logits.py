@@ -20,7 +20,7 @@ from mobilefinetuner.runtime.bundle.tokenizer import Tokenizer
 from mobilefinetuner.runtime.engine.engine import Engine
 from mobilefinetuner.runtime.engine.forward import ForwardSet
 from mobilefinetuner.runtime.engine.packing import pack
-from mobilefinetuner.runtime.engine.tensors import Arena, decoding_tensors
+from mobilefinetuner.runtime.engine.tensors import TensorMemory, decoding_tensors
 from mobilefinetuner.runtime.gguf.file import GgufFile, TensorSource, write_gguf
 from mobilefinetuner.runtime.gguf.types import Field
 from mobilefinetuner.runtime.train.step import TrainStep
@@ -43,19 +43,19 @@ def mounted_logits(engine: Engine, ids: list[int], vector: np.ndarray) -> np.nda
     step.state["parameters"][:] = vector
     sample = SimpleNamespace(token_ids=np.array(ids, np.int32), label_mask=np.ones(len(ids), np.uint8))
     step.forward(pack([sample], 1, int(bucket[2:]))[0])
-    return _head(engine, step.arena["hidden"][-1][: len(ids)])
+    return _head(engine, step.memory["hidden"][-1][: len(ids)])
 
 
 def _head(engine: Engine, hidden: np.ndarray) -> np.ndarray:
-    arena = Arena(decoding_tensors(engine.plan))
-    x = arena["x"][0]
-    operands = {"x": x.ctypes.data, "logits": arena.address("logits")}
-    program = engine.program(engine.plan.entry("logits"), operands, arena.address("scratch"))
+    memory = TensorMemory(decoding_tensors(engine.plan))
+    x = memory["x"][0]
+    operands = {"x": x.ctypes.data, "logits": memory.address("logits")}
+    program = engine.program(engine.plan.entry("logits"), operands, memory.address("scratch"))
     rows = []
     for row in hidden:
         x[:] = row
         program.run()
-        rows.append(arena["logits"].copy())
+        rows.append(memory["logits"].copy())
     return np.stack(rows)
 
 

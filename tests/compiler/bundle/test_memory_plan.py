@@ -9,7 +9,7 @@ import pytest
 from mobilefinetuner.compiler.bundle.memory_plan import with_memory
 from mobilefinetuner.runtime.bundle.plan import Plan
 from mobilefinetuner.runtime.engine.memory import MERGE_ROWS_BYTES, floor_bytes, phase_table
-from mobilefinetuner.runtime.engine.tensors import Arena, adapter_tensors, decoding_tensors, mounted_tensors, scoring_tensors, training_tensors
+from mobilefinetuner.runtime.engine.tensors import TensorMemory, adapter_tensors, decoding_tensors, mounted_tensors, scoring_tensors, training_tensors
 from mobilefinetuner.runtime.errors import UserError
 
 WEIGHTS_BYTES = 10 << 20
@@ -29,7 +29,7 @@ def deep(plan) -> Plan:
 
 def test_the_backward_phase_is_the_memory_that_a_training_step_allocates(plan):
     phases = {p.phase: p for p in phase_table(plan, WEIGHTS_BYTES, THREADS, "2x32")}
-    allocated = Arena(adapter_tensors(plan)).n_bytes + Arena(training_tensors(plan, "2x32")).n_bytes + THREADS * plan.workspace_bytes
+    allocated = TensorMemory(adapter_tensors(plan)).n_bytes + TensorMemory(training_tensors(plan, "2x32")).n_bytes + THREADS * plan.workspace_bytes
     assert phases["backward"].total == allocated + WEIGHTS_BYTES + floor_bytes(plan)
     assert phases["forward"].optimizer == 0 and phases["forward"].total < phases["backward"].total
 
@@ -38,7 +38,7 @@ def test_the_verify_phase_is_what_scoring_in_buckets_of_every_length_and_decodin
     phases = {p.phase: p for p in phase_table(plan, WEIGHTS_BYTES, THREADS, "2x32")}
     scoring = [*scoring_tensors(plan, "1x32"), *scoring_tensors(plan, "1x64")]
     specs = [*mounted_tensors(plan), *scoring, *decoding_tensors(plan)]
-    allocated = Arena(specs).n_bytes + THREADS * plan.workspace_bytes
+    allocated = TensorMemory(specs).n_bytes + THREADS * plan.workspace_bytes
     assert phases["verify"].total == allocated + WEIGHTS_BYTES + floor_bytes(plan)
 
 
