@@ -67,7 +67,7 @@ class Trial:
         self.cache: TrainingCache = cache_of(self.session.workspace.cache_dir, record.data_fingerprint)
         context_tokens = self.session.plan.model.context_tokens
         tests, _ = gather_tests(self.session.bundle, self.session.dialogue, context_tokens, self.cache.samples("heldout"))
-        self.examiner = Examiner(self.session.engines, self.session.dialogue, replace(tests, probes=()), lambda _text: None)
+        self.examiner = Examiner(self.session.engines, self.session.dialogue, replace(tests, questions=()), lambda _text: None)
         self.base = self.session.versions.open(BASE)
         self.mounted = self.examiner.scores(replace(self.base, adapter=self.adapter))
 

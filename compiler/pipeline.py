@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import importlib.metadata
 import importlib.resources
-import json
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,7 +22,8 @@ from ..runtime.data.scenario import Scenario, scenario_document
 from ..runtime.data.windows import Splitter
 from ..runtime.errors import MftError, UserError
 from ..runtime.gguf.file import GgufFile
-from .bundle import ability_probes
+from ..runtime.storage.durable import canonical_json
+from .bundle import ability_questions
 from .bundle.base_model import Conversion, write_base_model
 from .bundle.memory_plan import with_memory
 from .bundle.writer import write_bundle
@@ -154,16 +154,18 @@ def _scenario(recipe: Recipe, model: GgufFile, tokenizer_document: bytes) -> dic
 
 
 def _template_files(recipe: Recipe, tokenizer: bytes, chat: dict, progress: Progress) -> dict[str, bytes | Path]:
-    """The scenario's test conversations, and its base-ability probes or those that all scenarios share."""
+    """The scenario's test conversations, and its base-ability questions or those that all scenarios share."""
     folder = template_folder(recipe.scenario)
     files: dict[str, bytes | Path] = {name: (folder / name).read_bytes() for name in ("eval.jsonl",) if (folder / name).is_file()}
-    own = folder / ability_probes.FILE_NAME
-    shared = Path(str(importlib.resources.files("mobilefinetuner.templates"))) / ability_probes.FILE_NAME
+    own = folder / ability_questions.FILE_NAME
+    shared = Path(str(importlib.resources.files("mobilefinetuner.templates"))) / ability_questions.FILE_NAME
     longest = max(bucket.tokens for bucket in recipe.train.bucket_shapes)
-    probes = ability_probes.bundled_probes(own if own.is_file() else shared, Tokenizer.from_json(tokenizer), ChatFormat.from_dict(chat), longest)
-    if probes.left_out:
-        progress(f"    {len(probes.left_out)} base-ability probes are longer than the longest bucket ({longest} tokens) and left out")
-    return files | ({ability_probes.FILE_NAME: probes.content} if probes.content else {})
+    questions = ability_questions.bundled_questions(
+        own if own.is_file() else shared, Tokenizer.from_json(tokenizer), ChatFormat.from_dict(chat), longest
+    )
+    if questions.left_out:
+        progress(f"    {len(questions.left_out)} base-ability questions are longer than the longest bucket ({longest} tokens) and left out")
+    return files | ({ability_questions.FILE_NAME: questions.content} if questions.content else {})
 
 
 def _manifest_fields(recipe: Recipe) -> dict:
@@ -182,4 +184,4 @@ def _manifest_fields(recipe: Recipe) -> dict:
 
 
 def _json(document: object) -> bytes:
-    return (json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False) + "\n").encode()
+    return canonical_json(document) + b"\n"

@@ -1,1 +1,1 @@
-"""Writing a bundle: its files, the phone's code as one archive, the probes it can use, its memory plan."""
+"""Writing a bundle: its files, the phone's code as one archive, the questions it can use, its memory plan."""

@@ -1,9 +1,9 @@
 """The model's Jinja chat template as segments that the phone can put together without Jinja.
 
 In:  GGUF metadata and the model's tokenizer.
-Out: ChatFormat, proved to give the template's text and tokens on every conversation of chat_probes.py.
+Out: ChatFormat, proved to give the template's text and tokens on every conversation of proof_conversations.py.
 The segments are found by rendering: turns with marker texts go through the template, and what stands between two markers is
-the text between those two turns. A template that does more than that is refused with the probe that showed it.
+the text between those two turns. A template that does more than that is refused with the conversation that showed it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ...runtime.bundle.chat_format import ASSISTANT_SLOTS, END, GENERATE, LAST_A
 from ...runtime.bundle.tokenizer import Tokenizer
 from ...runtime.errors import UserError
 from ...runtime.message import Message
-from .chat_probes import DIFFICULT_TEXTS, Turns, proof_conversations, unusual_sequences, usual_sequences
+from .proof_conversations import DIFFICULT_TEXTS, Turns, proof_conversations, unusual_sequences, usual_sequences
 from .jinja_template import PINNED_DATE, JinjaTemplate, TemplateRefusal
 from .tokenizer_json import ControlTokens, control_tokens
 
@@ -274,8 +274,8 @@ def _pinned_date(template: JinjaTemplate, another_day: JinjaTemplate) -> str | N
 
 
 def prove(chat: ChatFormat, template: JinjaTemplate, tokenizer: Tokenizer, control: ControlTokens, where: str) -> int:
-    """Number of probes on which segments and Jinja gave the same text and tokens; UserError at the first that differs."""
-    probes = 0
+    """Number of conversations on which segments and Jinja gave the same text and tokens; UserError at the first that differs."""
+    proved = 0
     for turns, generate in proof_conversations(chat.supports_system):
         expected = template.render(turns, generate)
         messages = [Message(role, text) for role, text in turns]
@@ -287,8 +287,8 @@ def prove(chat: ChatFormat, template: JinjaTemplate, tokenizer: Tokenizer, contr
             ids = [control.bos_id, *ids]
         if chat.encode(tokenizer, messages, None, generate).token_ids.tolist() != ids:
             raise _not_representable(where, [role for role, _ in turns], "the tokens differ although the text is the same")
-        probes += 1
-    return probes
+        proved += 1
+    return proved
 
 
 def _compare(where: str, turns: Turns, ours: str, theirs: str) -> None:
@@ -304,7 +304,7 @@ def _difference(theirs: str, ours: str) -> str:
 def _not_representable(where: str, roles: Sequence[str], how: str) -> UserError:
     return UserError(
         where,
-        f"the chat template cannot be written as segments: in the probe {' > '.join(roles)}, {how}",
+        f"the chat template cannot be written as segments: in the conversation {' > '.join(roles)}, {how}",
         "templates whose text around a turn depends only on its neighbours",
         "a model with a simpler template",
     )

@@ -1,4 +1,4 @@
-"""mft.pyz verify: measure a version against its parent again, on held-out text, test conversations and base-ability probes."""
+"""mft.pyz verify: measure a version against its parent again, on held-out text, test conversations and base-ability questions."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Whether a version still knows what its base knew: multiple-choice probes scored by likelihood, compared in pairs.
+"""Whether a version still knows what its base knew: multiple-choice questions scored by likelihood, compared in pairs.
 
 In:  base_ability.jsonl of a bundle; a ForwardSet on some version's weights.
-Out: a score per probe, 0 for guessing and 1 for certainty; a paired test of two versions and its verdict.
+Out: a score per question, 0 for guessing and 1 for certainty; a paired test of two versions and its verdict.
 The score is linear in the right answer's probability and not its logarithm: training makes a model surer of all it says, right or
 wrong, and the logarithm calls that forgetting although the answers stay the same.
 """
 
-# Shapes: n probes · C choices of a probe
+# Shapes: n questions · C choices of a question
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Turn:
 
 
 @dataclass(frozen=True)
-class Probe:
+class Question:
     """A question with a few answers of the same form, one of which is right."""
 
     id: str
@@ -88,7 +88,7 @@ class PairedResult:
     p_value: float
     """one-sided: how often chance alone would look at least this much worse"""
     n: int
-    """probes"""
+    """questions"""
 
     @property
     def mean_change(self) -> float:
@@ -96,11 +96,11 @@ class PairedResult:
         return self.mean_after - self.mean_before
 
     def __str__(self) -> str:
-        return f"base ability {self.mean_before:.2f} → {self.mean_after:.2f} (p = {self.p_value:.3f}, {self.n} probes)"
+        return f"base ability {self.mean_before:.2f} → {self.mean_after:.2f} (p = {self.p_value:.3f}, {self.n} questions)"
 
 
-def load_probes(path: str | Path) -> tuple[Probe, ...]:
-    """The probes of a file, one JSON object a line. UserError that names the line for whatever is wrong."""
+def load_questions(path: str | Path) -> tuple[Question, ...]:
+    """The questions of a file, one JSON object a line. UserError that names the line for whatever is wrong."""
     path = Path(path)
     try:
         lines = path.read_bytes().decode("utf-8-sig").split("\n")
@@ -108,64 +108,64 @@ def load_probes(path: str | Path) -> tuple[Probe, ...]:
         raise UserError(str(path), f"cannot be read ({error.strerror})") from None
     except UnicodeDecodeError as error:
         raise UserError(str(path), f"is not UTF-8 at byte {error.start}", remedy="save it as UTF-8") from None
-    probes: dict[str, Probe] = {}
+    questions: dict[str, Question] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        probe = _probe(line, f"{path}:{number}")
-        if probe.id in probes:
-            raise UserError(f"{path}:{number}", f"the id {probe.id!r} is there already", remedy="give each probe an id of its own")
-        probes[probe.id] = probe
-    if not probes:
-        raise UserError(str(path), "holds no probes", remedy="remove it, or write one JSON object a line")
-    return tuple(probes.values())
+        question = _question(line, f"{path}:{number}")
+        if question.id in questions:
+            raise UserError(f"{path}:{number}", f"the id {question.id!r} is there already", remedy="give each question an id of its own")
+        questions[question.id] = question
+    if not questions:
+        raise UserError(str(path), "holds no questions", remedy="remove it, or write one JSON object a line")
+    return tuple(questions.values())
 
 
-def _probe(line: str, where: str) -> Probe:
+def _question(line: str, where: str) -> Question:
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):
         raise UserError(where, "is not JSON", remedy="write one JSON object a line") from None
-    return bind(Probe, row, where)
+    return bind(Question, row, where)
 
 
-def encode_choice(tokenizer: Tokenizer, chat: ChatFormat, probe: Probe, choice: str) -> EncodedConversation:
-    """The probe answered with `choice`; the labels are the choice's tokens and the turn's end."""
-    messages = [Message(turn.role, turn.content) for turn in probe.messages]  # type: ignore[arg-type]
+def encode_choice(tokenizer: Tokenizer, chat: ChatFormat, question: Question, choice: str) -> EncodedConversation:
+    """The question answered with `choice`; the labels are the choice's tokens and the turn's end."""
+    messages = [Message(turn.role, turn.content) for turn in question.messages]  # type: ignore[arg-type]
     return chat.encode(tokenizer, [*messages, Message("assistant", choice)], label_turns=(len(messages),))
 
 
-def choice_log_probabilities(forwards: ForwardSet, tokenizer: Tokenizer, chat: ChatFormat, probes: Sequence[Probe]) -> list[np.ndarray]:
-    """For each probe log P of every choice, normalised over its choices: softmax of the summed log-likelihoods of their tokens.
+def choice_log_probabilities(forwards: ForwardSet, tokenizer: Tokenizer, chat: ChatFormat, questions: Sequence[Question]) -> list[np.ndarray]:
+    """For each question log P of every choice, normalised over its choices: softmax of the summed log-likelihoods of their tokens.
 
     The system turn is the template's own default, so that no scenario's prompt plays a part.  →  n arrays [C] f64
     """
-    answered = [encode_choice(tokenizer, chat, probe, choice) for probe in probes for choice in probe.choices]
+    answered = [encode_choice(tokenizer, chat, question, choice) for question in questions for choice in question.choices]
     likelihoods = -np.array([loss.sum(dtype=np.float64) for loss in forwards.packed_losses(answered)])
     results, at = [], 0
-    for probe in probes:
-        values = likelihoods[at : at + len(probe.choices)]
+    for question in questions:
+        values = likelihoods[at : at + len(question.choices)]
         if not np.isfinite(values).all():
-            raise MftError(f"probe {probe.id}: the model's likelihoods are not finite")
+            raise MftError(f"question {question.id}: the model's likelihoods are not finite")
         results.append(values - values.max() - np.log(np.exp(values - values.max()).sum()))
-        at += len(probe.choices)
+        at += len(question.choices)
     return results
 
 
-def chance_corrected(log_probabilities: Sequence[np.ndarray], probes: Sequence[Probe]) -> list[float]:
-    """(P(right) − 1/C) / (1 − 1/C) per probe: 1 certain and right, 0 guessing, below 0 misled (Abbott's correction for guessing)."""
-    pairs = zip(log_probabilities, probes, strict=True)
-    return [float((np.exp(values[probe.answer]) - 1 / len(values)) / (1 - 1 / len(values))) for values, probe in pairs]
+def chance_corrected(log_probabilities: Sequence[np.ndarray], questions: Sequence[Question]) -> list[float]:
+    """(P(right) − 1/C) / (1 − 1/C) per question: 1 certain and right, 0 guessing, below 0 misled (Abbott's correction for guessing)."""
+    pairs = zip(log_probabilities, questions, strict=True)
+    return [float((np.exp(values[question.answer]) - 1 / len(values)) / (1 - 1 / len(values))) for values, question in pairs]
 
 
-def score(forwards: ForwardSet, tokenizer: Tokenizer, chat: ChatFormat, probes: Sequence[Probe]) -> list[float]:
-    """The chance-corrected probability of each probe's right answer."""
-    return chance_corrected(choice_log_probabilities(forwards, tokenizer, chat, probes), probes)
+def score(forwards: ForwardSet, tokenizer: Tokenizer, chat: ChatFormat, questions: Sequence[Question]) -> list[float]:
+    """The chance-corrected probability of each question's right answer."""
+    return chance_corrected(choice_log_probabilities(forwards, tokenizer, chat, questions), questions)
 
 
-def accuracy(log_probabilities: Sequence[np.ndarray], probes: Sequence[Probe]) -> float:
-    """Share of the probes whose right answer is the likeliest choice."""
-    return sum(int(values.argmax()) == probe.answer for values, probe in zip(log_probabilities, probes, strict=True)) / len(probes)
+def accuracy(log_probabilities: Sequence[np.ndarray], questions: Sequence[Question]) -> float:
+    """Share of the questions whose right answer is the likeliest choice."""
+    return sum(int(values.argmax()) == question.answer for values, question in zip(log_probabilities, questions, strict=True)) / len(questions)
 
 
 def paired_test(before: Sequence[float], after: Sequence[float]) -> PairedResult:

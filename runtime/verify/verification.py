@@ -1,6 +1,6 @@
 """Is the new version better, and has it forgotten nothing? Measure two models on the same things and judge.
 
-In:  the weights before and after, the held-out samples, the scenario's test conversations, the base-ability probes.
+In:  the weights before and after, the held-out samples, the scenario's test conversations, the base-ability questions.
 Out: Scores of each, and a Judgement: promote, warn or keep the old version, with reasons.
 The merged file itself is measured, not the adapter, because a merge can lose what was learned.
 """
@@ -35,7 +35,7 @@ class Scores:
     """mean over the held-out label tokens, in nats; None without held-out conversations"""
     answers: tuple[Answer, ...]
     ability: tuple[float, ...]
-    """probability of the right choice above guessing, per probe: 0 guessing, 1 certain"""
+    """probability of the right choice above guessing, per question: 0 guessing, 1 certain"""
 
     @property
     def perplexity(self) -> float | None:
@@ -81,7 +81,7 @@ class TestSet:
 
     heldout: Sequence[Tokens]
     cases: tuple[EvalCase, ...]
-    probes: tuple[ability.Probe, ...]
+    questions: tuple[ability.Question, ...]
 
 
 class Measurement:
@@ -106,9 +106,9 @@ class Measurement:
         return answer_cases(self._tests.cases, lambda messages: self._dialogue.answer(decoder, messages))
 
     def ability(self) -> tuple[float, ...]:
-        if not self._tests.probes:
+        if not self._tests.questions:
             return ()
-        return tuple(ability.score(self._forwards, self._dialogue.tokenizer, self._dialogue.chat, self._tests.probes))
+        return tuple(ability.score(self._forwards, self._dialogue.tokenizer, self._dialogue.chat, self._tests.questions))
 
     def scores(self) -> Scores:
         """All parts."""

@@ -1,6 +1,6 @@
 """Measuring versions: what a workspace's versions are tested on, and what a verdict changes.
 
-In:  a bundle's test conversations and probes, a workspace's held-out samples, a Judgement.
+In:  a bundle's test conversations and questions, a workspace's held-out samples, a Judgement.
 Out: TestSet; the recorded verdict and the version in use.
 """
 
@@ -24,13 +24,13 @@ from .verification import Judgement, TestSet
 
 
 def gather_tests(bundle: Bundle, dialogue: Dialogue, context_tokens: int, heldout: Sequence[Tokens]) -> tuple[TestSet, tuple[str, ...]]:
-    """The held-out samples, the bundle's probes, and its test conversations as far as they leave room for an answer; and what to tell the user."""
+    """The held-out samples, the bundle's questions, and its test conversations as far as they leave room for an answer; and what to tell the user."""
     cases = load_cases(bundle.path("eval.jsonl")) if "eval.jsonl" in bundle.files else ()
-    probes = ability.load_probes(bundle.path("base_ability.jsonl")) if "base_ability.jsonl" in bundle.files else ()
+    questions = ability.load_questions(bundle.path("base_ability.jsonl")) if "base_ability.jsonl" in bundle.files else ()
     fitting = tuple(case for case in cases if len(dialogue.prompt(case.messages)) < context_tokens - 1)
     left_out = len(cases) - len(fitting)
     notices = (f"{left_out} of {len(cases)} test conversations are longer than this bundle's context and are left out",) if left_out else ()
-    return TestSet(heldout, fitting, probes), notices
+    return TestSet(heldout, fitting, questions), notices
 
 
 def heldout_of(cache_dir: Path, fingerprint: str) -> Sequence[Tokens]:

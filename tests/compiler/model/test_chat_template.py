@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mobilefinetuner.compiler.model.chat_probes import proof_conversations
+from mobilefinetuner.compiler.model.proof_conversations import proof_conversations
 from mobilefinetuner.compiler.model.chat_template import compile_chat_format, prove
 from mobilefinetuner.compiler.model.jinja_template import JinjaTemplate, TemplateRefusal
 from mobilefinetuner.compiler.model.tokenizer_json import control_tokens, tokenizer_json

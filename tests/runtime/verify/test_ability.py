@@ -1,4 +1,4 @@
-"""Base-ability probes: what a file may hold, what a score is, and when a drop is called forgetting.
+"""Base-ability questions: what a file may hold, what a score is, and when a drop is called forgetting.
 
 References: scipy for the paired test and the softmax; the engine's own one-sample passes for packed ones.
 """
@@ -20,7 +20,7 @@ from mobilefinetuner.runtime.bundle.tokenizer import Tokenizer
 from mobilefinetuner.runtime.engine.forward import ForwardSet
 from mobilefinetuner.runtime.errors import MftError, UserError
 from mobilefinetuner.runtime.verify import ability
-from mobilefinetuner.runtime.verify.ability import PairedResult, chance_corrected, choice_log_probabilities, forgetting, load_probes, paired_test
+from mobilefinetuner.runtime.verify.ability import PairedResult, chance_corrected, choice_log_probabilities, forgetting, load_questions, paired_test
 
 stats = pytest.importorskip("scipy.stats")
 special = pytest.importorskip("scipy.special")
@@ -32,7 +32,7 @@ ROW = {
 
 
 def written(folder, *rows) -> str:
-    path = folder / "probes.jsonl"
+    path = folder / "questions.jsonl"
     path.write_text("\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows), encoding="utf-8")
     return str(path)
 
@@ -52,24 +52,24 @@ def scipy_test(before, after, **options):
 # The file
 
 
-def test_the_shipped_probes_are_balanced_over_kinds_and_languages_and_their_right_answers_over_places():
-    probes = load_probes(SHIPPED)
-    assert set(Counter((probe.kind, probe.language) for probe in probes).values()) == {14}
-    assert len(Counter((p.kind, p.language) for p in probes)) == 6
+def test_the_shipped_questions_are_balanced_over_kinds_and_languages_and_their_right_answers_over_places():
+    questions = load_questions(SHIPPED)
+    assert set(Counter((question.kind, question.language) for question in questions).values()) == {14}
+    assert len(Counter((p.kind, p.language) for p in questions)) == 6
     for kind in ("arithmetic", "common_sense", "reference"):
-        places = Counter(probe.answer for probe in probes if probe.kind == kind)
+        places = Counter(question.answer for question in questions if question.kind == kind)
         assert sorted(places) == [0, 1, 2] and max(places.values()) - min(places.values()) <= 2
 
 
-def test_the_choices_of_a_shipped_probe_are_of_similar_length():
-    for probe in load_probes(SHIPPED):
-        lengths = [len(choice) for choice in probe.choices]
-        assert max(lengths) <= 1.4 * min(lengths), probe
+def test_the_choices_of_a_shipped_question_are_of_similar_length():
+    for question in load_questions(SHIPPED):
+        lengths = [len(choice) for choice in question.choices]
+        assert max(lengths) <= 1.4 * min(lengths), question
 
 
-def test_shipped_reference_probes_ask_for_what_an_earlier_turn_says():
-    for probe in load_probes(SHIPPED):
-        assert (len(probe.messages) >= 3) == (probe.kind == "reference"), probe
+def test_shipped_reference_questions_ask_for_what_an_earlier_turn_says():
+    for question in load_questions(SHIPPED):
+        assert (len(question.messages) >= 3) == (question.kind == "reference"), question
 
 
 @pytest.mark.parametrize(
@@ -95,24 +95,24 @@ def test_shipped_reference_probes_ask_for_what_an_earlier_turn_says():
 def test_a_bad_row_is_refused_with_its_line_and_reason(tmp_path, change, reason):
     path = written(tmp_path, ROW, {**ROW, "id": "two", **change})
     with pytest.raises(UserError) as caught:
-        load_probes(path)
+        load_questions(path)
     assert f"{path}:2" in str(caught.value) and reason in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("rows", "reason"), [(("{",), "not JSON"), (("[1]",), "an object is needed"), (("",), "no probes"), ((ROW, ROW), "there already")], ids=str
+    ("rows", "reason"), [(("{",), "not JSON"), (("[1]",), "an object is needed"), (("",), "no questions"), ((ROW, ROW), "there already")], ids=str
 )
 def test_a_file_without_usable_rows_is_refused(tmp_path, rows, reason):
     with pytest.raises(UserError, match=reason):
-        load_probes(written(tmp_path, *rows))
+        load_questions(written(tmp_path, *rows))
 
 
 def test_a_missing_or_undecodable_file_is_refused(tmp_path):
     with pytest.raises(UserError, match="cannot be read"):
-        load_probes(tmp_path / "nothing.jsonl")
+        load_questions(tmp_path / "nothing.jsonl")
     (tmp_path / "latin.jsonl").write_bytes(b'{"id": "\xe9"}')
     with pytest.raises(UserError, match="not UTF-8 at byte 8"):
-        load_probes(tmp_path / "latin.jsonl")
+        load_questions(tmp_path / "latin.jsonl")
 
 
 # The score
@@ -125,19 +125,19 @@ def tiny_parts(tiny):
     return ForwardSet(tiny.engine), Tokenizer.load(tiny.bundle / "tokenizer.json"), ChatFormat.from_dict(scenario["chat"])
 
 
-def short_probes(folder):
+def short_questions(folder):
     rows = [{**ROW, "id": str(n), "messages": [{"role": "user", "content": text}]} for n, text in enumerate(("1 + 1?", "Open?", "Gift"))]
-    return load_probes(written(folder, *rows))
+    return load_questions(written(folder, *rows))
 
 
 def test_a_score_is_the_softmax_of_the_choices_likelihoods_whichever_samples_share_a_pass(tiny_parts, tmp_path):
     forwards, tokenizer, chat = tiny_parts
-    probes = short_probes(tmp_path)
-    found = choice_log_probabilities(forwards, tokenizer, chat, probes)
-    for probe, values in zip(probes, found, strict=True):
-        alone = [-forwards.losses([ability.encode_choice(tokenizer, chat, probe, choice)])[0].sum() for choice in probe.choices]
+    questions = short_questions(tmp_path)
+    found = choice_log_probabilities(forwards, tokenizer, chat, questions)
+    for question, values in zip(questions, found, strict=True):
+        alone = [-forwards.losses([ability.encode_choice(tokenizer, chat, question, choice)])[0].sum() for choice in question.choices]
         np.testing.assert_allclose(values, special.log_softmax(alone), atol=1e-4)
-    again = choice_log_probabilities(forwards, tokenizer, chat, probes)
+    again = choice_log_probabilities(forwards, tokenizer, chat, questions)
     assert all((a == b).all() for a, b in zip(found, again, strict=True))
 
 
@@ -154,25 +154,25 @@ def test_packed_passes_give_each_sample_the_losses_that_it_has_alone(tiny_parts)
 
 def test_the_labels_are_the_choice_and_its_end_and_nothing_of_the_question(tiny_parts, tmp_path):
     _, tokenizer, chat = tiny_parts
-    for probe in short_probes(tmp_path):
-        encoded = ability.encode_choice(tokenizer, chat, probe, "It is 2.")
+    for question in short_questions(tmp_path):
+        encoded = ability.encode_choice(tokenizer, chat, question, "It is 2.")
         assert tokenizer.decode(encoded.token_ids[encoded.label_mask.astype(bool)]) == "It is 2." + chat.assistant_end
 
 
-def test_a_model_whose_likelihoods_are_not_finite_is_an_error_that_names_the_probe(tiny_parts, tmp_path):
+def test_a_model_whose_likelihoods_are_not_finite_is_an_error_that_names_the_question(tiny_parts, tmp_path):
     _, tokenizer, chat = tiny_parts
     broken = SimpleNamespace(packed_losses=lambda samples: [np.array([math.nan])] * len(samples))
-    with pytest.raises(MftError, match="probe 0"):
-        choice_log_probabilities(broken, tokenizer, chat, short_probes(tmp_path))
+    with pytest.raises(MftError, match="question 0"):
+        choice_log_probabilities(broken, tokenizer, chat, short_questions(tmp_path))
 
 
 @pytest.mark.parametrize(("right", "expected"), [(1.0, 1.0), (1 / 3, 0.0), (0.0, -0.5), (2 / 3, 0.5)])
 def test_certainty_scores_one_and_guessing_scores_nothing(tmp_path, right, expected):
     with np.errstate(divide="ignore"):
         values = np.log([right, (1 - right) / 2, (1 - right) / 2])
-    probes = load_probes(written(tmp_path, ROW))
-    assert chance_corrected([values], probes)[0] == pytest.approx(expected, abs=1e-12)
-    assert ability.accuracy([values], probes) == (right > 1 / 3)
+    questions = load_questions(written(tmp_path, ROW))
+    assert chance_corrected([values], questions)[0] == pytest.approx(expected, abs=1e-12)
+    assert ability.accuracy([values], questions) == (right > 1 / 3)
 
 
 # The paired test
@@ -250,8 +250,8 @@ def test_noise_of_the_size_that_training_makes_is_rarely_called_forgetting():
 @pytest.mark.slow
 def test_the_base_model_is_clearly_above_guessing_in_english(real):
     scenario = json.loads((real.bundle / "scenario.json").read_text(encoding="utf-8"))
-    probes = [probe for probe in load_probes(real.bundle / "base_ability.jsonl") if probe.language == "en"]
+    questions = [question for question in load_questions(real.bundle / "base_ability.jsonl") if question.language == "en"]
     parts = ForwardSet(real.engine), Tokenizer.load(real.bundle / "tokenizer.json"), ChatFormat.from_dict(scenario["chat"])
-    right = ability.accuracy(choice_log_probabilities(*parts, probes), probes) * len(probes)
-    assert len(probes) >= 20
-    assert stats.binomtest(round(right), len(probes), 1 / 3, alternative="greater").pvalue < 1e-3
+    right = ability.accuracy(choice_log_probabilities(*parts, questions), questions) * len(questions)
+    assert len(questions) >= 20
+    assert stats.binomtest(round(right), len(questions), 1 / 3, alternative="greater").pvalue < 1e-3

@@ -9,7 +9,7 @@ from mobilefinetuner.runtime.verify.evaluation import Answer
 from mobilefinetuner.runtime.verify.verification import Scores, compare_merge, judge
 
 UNKNOWN = "too few conversations to hold some back: the loss on unseen text is unknown"
-PROBES = 84
+QUESTIONS = 84
 
 
 def answered(found: int, missed: int = 0, text: str = "") -> tuple[Answer, ...]:
@@ -22,11 +22,11 @@ def scores(loss: float | None = 1.0, found: int = 80, missed: int = 20, ability:
 
 
 def bare(loss: float | None) -> Scores:
-    """Of a scenario without test conversations and probes."""
+    """Of a scenario without test conversations and questions."""
     return Scores(loss, (), ())
 
 
-ABLE, FORGETFUL, WORSE = (0.6,) * PROBES, (0.1,) * PROBES, (0.5,) * PROBES
+ABLE, FORGETFUL, WORSE = (0.6,) * QUESTIONS, (0.1,) * QUESTIONS, (0.5,) * QUESTIONS
 
 VERDICTS = {
     "a lower loss alone": (bare(1.0), bare(0.5), None, "promote", ["held-out perplexity 2.72 → 1.65"]),
@@ -62,31 +62,31 @@ VERDICTS = {
     ),
     "the same ability": (
         scores(1.0, 0, 0, ABLE), scores(0.5, 0, 0, ABLE), None, "promote",
-        ["held-out perplexity 2.72 → 1.65", "base ability 0.60 → 0.60 (p = 1.000, 84 probes)"],
+        ["held-out perplexity 2.72 → 1.65", "base ability 0.60 → 0.60 (p = 1.000, 84 questions)"],
     ),
     "a little ability lost": (
         scores(1.0, 0, 0, ABLE), scores(0.5, 0, 0, WORSE), None, "warn",
-        ["base ability 0.60 → 0.50 (p = 0.000, 84 probes)", "held-out perplexity 2.72 → 1.65"],
+        ["base ability 0.60 → 0.50 (p = 0.000, 84 questions)", "held-out perplexity 2.72 → 1.65"],
     ),
     "most of the ability lost": (
         scores(1.0, 0, 0, ABLE), scores(0.5, 0, 0, FORGETFUL), None, "keep",
-        ["base ability 0.60 → 0.10 (p = 0.000, 84 probes)", "held-out perplexity 2.72 → 1.65"],
+        ["base ability 0.60 → 0.10 (p = 0.000, 84 questions)", "held-out perplexity 2.72 → 1.65"],
     ),
     "ability that only one side measured": (
         scores(1.0, 0, 0, ABLE), scores(0.5, 0, 0, ()), None, "promote", ["held-out perplexity 2.72 → 1.65"],
     ),
     "a doubt beside what is better": (
         scores(None, 50, 50, ABLE), scores(None, 80, 20, WORSE), None, "warn",
-        [UNKNOWN, "base ability 0.60 → 0.50 (p = 0.000, 84 probes)", "entity recall 0.50 → 0.80"],
+        [UNKNOWN, "base ability 0.60 → 0.50 (p = 0.000, 84 questions)", "entity recall 0.50 → 0.80"],
     ),
     "one thing worse outweighs the rest": (
         scores(None, 80, 20, ABLE), scores(None, 70, 30, ABLE), None, "keep",
-        ["entity recall 0.80 → 0.70", UNKNOWN, "base ability 0.60 → 0.60 (p = 1.000, 84 probes)"],
+        ["entity recall 0.80 → 0.70", UNKNOWN, "base ability 0.60 → 0.60 (p = 1.000, 84 questions)"],
     ),
     "all worse": (
         scores(1.0, 80, 20, ABLE), scores(2.0, 70, 30, FORGETFUL), dataclasses.replace(scores(0.5, 80, 20), answers=()), "keep",
         ["held-out perplexity 2.72 → 7.39", "the merge lost what was learned: held-out loss 0.5000 mounted, 2.0000 merged",
-         "entity recall 0.80 → 0.70", "base ability 0.60 → 0.10 (p = 0.000, 84 probes)"],
+         "entity recall 0.80 → 0.70", "base ability 0.60 → 0.10 (p = 0.000, 84 questions)"],
     ),
 }  # fmt: skip
 
