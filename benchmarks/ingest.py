@@ -110,9 +110,9 @@ def measure(n_mb: int, kind: str, scenario_name: str = "customer_service") -> di
 
 def judge_only(path: Path, scenario, spool_dir: Path) -> float:
     """CPU seconds of all that happens before tokenization: reading, decoding, parsing, every rule, duplicates."""
-    from mobilefinetuner.runtime.data.files.sources import expand
     from mobilefinetuner.runtime.data.ingest import batches, without_cycle_search
-    from mobilefinetuner.runtime.data.reading import Reading, ReadOptions
+    from mobilefinetuner.runtime.data.readers.format import ReadOptions
+    from mobilefinetuner.runtime.data.reading import Reading, sources_under
     from mobilefinetuner.runtime.data.report import IngestReport
     from mobilefinetuner.runtime.data.rules.rules import RuleEngine
     from mobilefinetuner.runtime.message import Conversation
@@ -121,7 +121,7 @@ def judge_only(path: Path, scenario, spool_dir: Path) -> float:
     rules = RuleEngine(scenario, CountingTokenizer.special_tokens, spool_dir)
     record = 0
     with without_cycle_search():
-        for batch in batches(Reading(expand([path]), scenario, ReadOptions(), IngestReport()).items()):
+        for batch in batches(Reading(sources_under([path]), scenario, ReadOptions(), IngestReport()).items()):
             conversations = [item for item in batch if isinstance(item, Conversation)]
             rules.apply(conversations, range(record, record + len(conversations)))
             record += len(conversations)

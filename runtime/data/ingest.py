@@ -23,9 +23,10 @@ from ..errors import UserError
 from ..message import Conversation
 from ..storage.durable import canonical_json, storage_errors
 from .cache import CacheWriter, TrainingCache
-from .files.sources import Source, expand, total_bytes
-from .readers.found import Quarantined, excerpt
-from .reading import EMPTY, Reading, ReadOptions
+from .files.sources import Source, total_bytes
+from .readers.format import ReadOptions
+from .reading import EMPTY, Reading, check_options, sources_under
+from .records import Quarantined, excerpt
 from .report import IngestReport
 from .report_html import write_html
 from .rules.rules import RuleEngine, Verdict
@@ -70,8 +71,8 @@ def ingest(
 ) -> IngestReport:
     """Read the paths into a training cache under cache_dir. UserError, with nothing written, when that cannot be done."""
     options = options or IngestOptions()
-    options.read.check()
-    sources = expand(paths)
+    check_options(options.read)
+    sources = sources_under(paths)
     fingerprint = fingerprint_of(sources, scenario, tokenizer, options)
     path = Path(cache_dir) / f"{fingerprint[:16]}.mftcache"
     limit = scenario.max_drop_share if options.max_drop_share is None else options.max_drop_share

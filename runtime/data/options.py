@@ -14,31 +14,35 @@ from typing import Any
 from ..errors import UserError
 from .files.encoding import FORCED
 from .ingest import IngestOptions
-from .readers.detect import FORMATS
+from .readers import chat_formats, choices, formats_with
+from .readers.format import ReadOptions
 from .readers.tabular import OWN_NAMES
 from .readers.whatsapp import DATE_ORDERS
-from .reading import ReadOptions
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments that say how the files are to be read."""
-    parser.add_argument("--format", metavar="NAME", help=f"how the files are laid out, where their content does not tell: {', '.join(FORMATS)}")
+    parser.add_argument("--format", metavar="NAME", help=f"how the files are laid out, where their content does not tell: {', '.join(choices())}")
     parser.add_argument("--encoding", metavar="NAME", help=f"the text's encoding, where the bytes do not tell: {', '.join(FORCED)}")
     parser.add_argument(
         "--me",
         metavar="NAME",
         action="append",
         default=[],
-        help="chat logs: whose voice is learned; give it again for another spelling; without it the speakers are listed",
+        help=f"chat logs ({', '.join(chat_formats())}): whose voice is learned; give it again for another spelling; without it the speakers are listed",
     )
     parser.add_argument(
         "--column",
         metavar="NAME=COLUMN",
         action="append",
         default=[],
-        help=f"tables: which column is what, once for each; names: {', '.join(OWN_NAMES)}",
+        help=f"tables ({', '.join(formats_with('columns'))}): which column is what, once for each; names: {', '.join(OWN_NAMES)}",
     )
-    parser.add_argument("--date-order", metavar="ORDER", help=f"WhatsApp: {', '.join(DATE_ORDERS)}, where the chat itself does not tell")
+    parser.add_argument(
+        "--date-order",
+        metavar="ORDER",
+        help=f"{', '.join(formats_with('date_order'))}: {', '.join(DATE_ORDERS)}, where the chat itself does not tell",
+    )
     parser.add_argument(
         "--max-drop-share", type=float, metavar="SHARE", help="go on although more than this share of the records is dropped (1: any)"
     )

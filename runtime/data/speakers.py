@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 
 from ..message import Conversation, Message
-from .readers.found import ChatLine, Quarantined, excerpt
+from .records import ChatLine, Quarantined, excerpt
 from .scenario import DataRules
 
 LINES_MAX = 5_000

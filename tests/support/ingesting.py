@@ -8,9 +8,9 @@ from typing import Any
 
 from mobilefinetuner.runtime.data import IngestOptions, IngestReport, TrainingCache, ingest
 from mobilefinetuner.runtime.data.files.encoding import HEAD_BYTES
-from mobilefinetuner.runtime.data.files.sources import expand
 from mobilefinetuner.runtime.data.readers.detect import detect
-from mobilefinetuner.runtime.data.reading import Reading, ReadOptions
+from mobilefinetuner.runtime.data.readers.format import ReadOptions
+from mobilefinetuner.runtime.data.reading import Reading, sources_under
 from mobilefinetuner.runtime.message import Conversation
 
 from tests.support.chatml import byte_tokenizer, chatml, scenario
@@ -32,7 +32,7 @@ def read(path: Path, **options: Any) -> tuple[list[Conversation], list[Any], Ing
     """Conversations and everything else that the readers find, without rules."""
     report = IngestReport()
     settings = options.pop("settings", {})
-    items = list(Reading(expand([path]), scenario(**settings), ReadOptions(**options), report).items())
+    items = list(Reading(sources_under([path]), scenario(**settings), ReadOptions(**options), report).items())
     return [item for item in items if isinstance(item, Conversation)], [item for item in items if not isinstance(item, Conversation)], report
 
 
@@ -66,9 +66,9 @@ def cache_of(report: IngestReport) -> TrainingCache:
 
 
 def format_of(path: Path) -> str:
-    found = detect(expand([path])[0])
+    found = detect(sources_under([path])[0])
     assert found is not None
-    return found.format
+    return found.format.name
 
 
 __all__ = ["CASES", "HEAD_BYTES", "cache_of", "format_of", "jsonl", "read", "row", "take_in", "turns"]

@@ -1,6 +1,6 @@
 """Which files are read: paths, folders and zip archives opened up into a flat, sorted list of sources.
 
-In:  paths as the user typed them.
+In:  paths as the user typed them, and the endings that some reader knows.
 Out: Source objects that open as byte streams, in an order that does not depend on the file system.
 Nothing is ever unpacked to disk: members of an archive are streamed, so a path inside it can do no harm.
 """
@@ -19,11 +19,20 @@ from typing import BinaryIO
 
 from ...errors import UserError
 
-TEXT_SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".txt", ".md", ".markdown", ".text")
 _MAX_MEMBER_BYTES = 8 << 30
 _MAX_ARCHIVE_RATIO = 1000
 _HASH_CHUNK_BYTES = 1 << 20
 _ARCHIVE_ERRORS = (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError)
+
+
+@dataclass(frozen=True)
+class Endings:
+    """Which files are looked at, by the lower-case ending of their names."""
+
+    known: tuple[str, ...]
+    """in folders and archives no others are"""
+    documents: tuple[str, ...] = ()
+    """those of them that are one file even where they are a zip archive inside"""
 
 
 @dataclass(frozen=True)
@@ -121,33 +130,33 @@ class _Member(io.RawIOBase):
         super().close()
 
 
-def expand(paths: Sequence[str | os.PathLike]) -> list[Source]:
+def expand(paths: Sequence[str | os.PathLike], endings: Endings) -> list[Source]:
     """All sources under the given paths. UserError for a missing, special or empty path; none is listed twice."""
     if not paths:
         raise UserError("ingest", "no data was named", remedy="name a file, a folder or a zip archive")
     found: dict[tuple[str, str | None], Source] = {}
     for path in map(Path, paths):
-        for source in _expand_one(path):
+        for source in _expand_one(path, endings):
             key = (os.path.realpath(source.path), source.member)
             if key not in found or (source.named and not found[key].named):
                 found[key] = source
     return list(found.values())
 
 
-def _expand_one(path: Path) -> Iterator[Source]:
+def _expand_one(path: Path, endings: Endings) -> Iterator[Source]:
     try:
         mode = path.stat().st_mode
     except OSError as error:
         raise UserError(str(path), f"cannot be read ({error.strerror})", remedy="check the path") from None
     if stat.S_ISDIR(mode):
-        yield from _folder(path)
+        yield from _folder(path, endings)
     elif stat.S_ISREG(mode):
-        yield from _file(path, str(path), named=True)
+        yield from _file(path, str(path), endings, named=True)
     else:
         raise UserError(str(path), "is neither a file nor a folder", allowed="files, folders, zip archives")
 
 
-def _folder(folder: Path) -> Iterator[Source]:
+def _folder(folder: Path, endings: Endings) -> Iterator[Source]:
     """Text files and archives of a folder tree in the order of their names; hidden ones are left out."""
     sources: list[Source] = []
     closed: list[OSError] = []
@@ -155,25 +164,26 @@ def _folder(folder: Path) -> Iterator[Source]:
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):
             path = Path(root, name)
-            if not name.startswith(".") and path.suffix.lower() in (*TEXT_SUFFIXES, ".zip") and path.is_file():
-                sources.extend(_stray(path))
+            if not name.startswith(".") and path.suffix.lower() in (*endings.known, ".zip") and path.is_file():
+                sources.extend(_stray(path, endings))
     sources += [Source(error.filename, Path(error.filename), fault=f"{error.filename}: cannot be read ({error.strerror})") for error in closed]
     if not sources:
-        raise UserError(str(folder), "holds no file that can be read", allowed=" ".join((*TEXT_SUFFIXES, ".zip")))
+        raise UserError(str(folder), "holds no file that can be read", allowed=" ".join((*endings.known, ".zip")))
     yield from sources
 
 
-def _stray(path: Path) -> list[Source]:
+def _stray(path: Path, endings: Endings) -> list[Source]:
     """A file that was found and not named: one that cannot be read does not end the job."""
     try:
-        return list(_file(path, str(path), named=False))
+        return list(_file(path, str(path), endings, named=False))
     except UserError as error:
         return [Source(str(path), path, fault=str(error))]
 
 
-def _file(path: Path, name: str, named: bool) -> Iterator[Source]:
-    if path.suffix.lower() == ".zip" or _begins_like_zip(path, name):
-        yield from _archive(path, name)
+def _file(path: Path, name: str, endings: Endings, named: bool) -> Iterator[Source]:
+    is_document = path.suffix.lower() in endings.documents
+    if not is_document and (path.suffix.lower() == ".zip" or _begins_like_zip(path, name)):
+        yield from _archive(path, name, endings)
     else:
         yield Source(name, path, None, path.stat().st_size, named)
 
@@ -186,15 +196,15 @@ def _begins_like_zip(path: Path, name: str) -> bool:
         raise UserError(name, f"cannot be read ({error.strerror})", remedy="check the file and its permissions") from None
 
 
-def _archive(path: Path, name: str) -> Iterator[Source]:
+def _archive(path: Path, name: str, endings: Endings) -> Iterator[Source]:
     try:
         with zipfile.ZipFile(path) as archive:
             members = sorted(archive.infolist(), key=lambda info: info.filename)
     except (*_ARCHIVE_ERRORS, ValueError) as error:
         raise UserError(name, f"is no readable zip archive ({error})", remedy="export it again") from None
-    usable = [info for info in members if _is_text_member(info)]
+    usable = [info for info in members if _is_usable(info, endings)]
     if not usable:
-        raise UserError(name, "holds no file that can be read", allowed=" ".join(TEXT_SUFFIXES))
+        raise UserError(name, "holds no file that can be read", allowed=" ".join(endings.known))
     for info in usable:
         if info.flag_bits & 1:
             raise UserError(f"{name}!{info.filename}", "is encrypted", remedy="unpack it with its password and name the folder")
@@ -203,10 +213,10 @@ def _archive(path: Path, name: str) -> Iterator[Source]:
         yield Source(f"{name}!{info.filename}", path, info.filename, info.file_size)
 
 
-def _is_text_member(info: zipfile.ZipInfo) -> bool:
+def _is_usable(info: zipfile.ZipInfo, endings: Endings) -> bool:
     parts = info.filename.split("/")
     hidden = any((part.startswith(".") and part.strip(".")) or part == "__MACOSX" for part in parts)
-    return not info.is_dir() and not hidden and Path(info.filename).suffix.lower() in TEXT_SUFFIXES
+    return not info.is_dir() and not hidden and Path(info.filename).suffix.lower() in endings.known
 
 
 def total_bytes(sources: Iterable[Source]) -> int:

@@ -7,27 +7,41 @@ Regenerated answers are other branches and are left out; hidden system messages 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 from ...message import Conversation, Message
-from ..files.encoding import Encoding
+from ..files.head import Head
 from ..files.json_stream import text_of
-from ..files.sources import Source
-from .found import Quarantined, excerpt
-from .rows import iter_json_items
-from .shapes import ROLE_NAMES, BadRow, settle
+from ..records import BadRecord, Quarantined, excerpt, join_turns
+from .format import FileToRead, Format
+from .rows import first_row, iter_json_items
+from .shapes import ROLE_NAMES
 
 _SILENT = ("thoughts", "reasoning_recap", "user_editable_context", "model_editable_context", "system_error")
 
 
-def read_chatgpt(source: Source, encoding: Encoding) -> Iterator[Conversation | Quarantined]:
+def looks_like_chatgpt(head: Head) -> str | None:
+    """Conversations that hold a mapping; the first one alone may be longer than the head."""
+    first = head.json
+    if first is None:
+        return None
+    if first.value is None:
+        is_cut = first.layout == "json" and re.match(r"\[\s*\{", head.text) and re.search(r'"mapping"\s*:', head.text)
+        return "array of conversations with a mapping" if is_cut else None
+    objects = [first.value, first_row(head).value]
+    return "conversations with a mapping" if any(isinstance(found.get("mapping"), dict) for found in objects) else None
+
+
+def read_chatgpt(file: FileToRead) -> Iterator[Conversation | Quarantined]:
     """Conversations in the export's order, numbered from 1."""
-    for number, item in enumerate(iter_json_items(text_of(source, encoding), source.name), start=1):
+    source = file.source
+    for number, item in enumerate(iter_json_items(text_of(source, file.encoding), source.name), start=1):
         title = item.get("title") if isinstance(item, dict) and isinstance(item.get("title"), str) else ""
         try:
-            messages = settle(list(branch_messages(item)))
-        except BadRow as error:
+            messages = join_turns(branch_messages(item))
+        except BadRecord as error:
             yield Quarantined(source.name, number, error.reason, str(error), excerpt(title or str(item)[:480]))
             continue
         metadata = {"source": source.name, "line": number, "format": "chatgpt", "title": title, "raw": item}
@@ -38,16 +52,16 @@ def read_chatgpt(source: Source, encoding: Encoding) -> Iterator[Conversation | 
 
 
 def branch_messages(item: Any) -> Iterator[Message]:
-    """Turns from the root to the current leaf. BadRow for a broken tree."""
+    """Turns from the root to the current leaf. BadRecord for a broken tree."""
     mapping = item.get("mapping") if isinstance(item, dict) else None
     if not isinstance(mapping, dict):
-        raise BadRow("bad_row", "has no mapping of messages")
+        raise BadRecord("bad_row", "has no mapping of messages")
     branch: list[dict] = []
     key, seen = item.get("current_node") or _last_leaf(mapping), set()
     while key is not None:
         node = mapping.get(key) if isinstance(key, str) else None
         if not isinstance(node, dict) or key in seen:
-            raise BadRow("broken_tree", f"the branch is broken at node {key!r}")
+            raise BadRecord("broken_tree", f"the branch is broken at node {key!r}")
         seen.add(key)
         branch.append(node)
         key = node.get("parent")
@@ -73,7 +87,7 @@ def _turn(message: Any) -> Iterator[Message]:
     author, content, metadata = (message.get(key) if isinstance(message.get(key), dict) else {} for key in ("author", "content", "metadata"))
     role = ROLE_NAMES.get(author.get("role")) if isinstance(author.get("role"), str) else None
     if role is None:
-        raise BadRow("unknown_role", f"a message is from {author.get('role')!r}")
+        raise BadRecord("unknown_role", f"a message is from {author.get('role')!r}")
     text = _words(content)
     hidden = metadata.get("is_visually_hidden_from_conversation") or content.get("content_type") in _SILENT
     if not text.strip() or hidden or role == "system":
@@ -92,3 +106,6 @@ def _words(content: dict) -> str:
         return "\n".join(text for text in texts if isinstance(text, str) and text)
     text = content.get("text") or content.get("result") or ""
     return text if isinstance(text, str) else ""
+
+
+FORMAT = Format("chatgpt", looks_like_chatgpt, read_chatgpt, (".json",))

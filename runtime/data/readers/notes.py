@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from ...message import Conversation, Message
-from ..files.encoding import Encoding, iter_text
+from ..files.encoding import iter_text
+from ..files.head import Head
 from ..files.sources import Source
 from ..text.sentences import sentence_ends
+from .format import FileToRead, Format
 
 NOTE_CHARS_MAX = 1 << 20
 """a longer note is read in parts of about this size, cut at a blank line or a sentence end, so memory stays bounded"""
@@ -37,11 +39,17 @@ class _Note:
     author: str = ""
 
 
-def read_notes(source: Source, encoding: Encoding) -> Iterator[Conversation]:
+def looks_like_notes(head: Head) -> str | None:
+    """Any text: this format is tried last."""
+    return "no structure that another reader knows" if head.text else None
+
+
+def read_notes(file: FileToRead) -> Iterator[Conversation]:
     """All notes of a file in order; an empty file yields nothing."""
+    source = file.source
     markdown = source.suffix in (".md", ".markdown")
     with source.open() as stream:
-        for text, line in _parts(iter_text(stream, encoding, source.name)):
+        for text, line in _parts(iter_text(stream, file.encoding, source.name)):
             for note in _markdown_notes(text, line) if markdown else _plain_notes(text, line):
                 yield _conversation(note, source, "markdown" if markdown else "text")
 
@@ -157,3 +165,6 @@ def _front_matter(lines: list[str]) -> tuple[dict[str, str], int]:
             found = (match for match in map(_FRONT_KEY.match, lines[1:end]) if match)
             return {match.group(1).lower(): match.group(2).strip("\"'") for match in found}, end + 1
     return {}, 0
+
+
+FORMAT = Format("notes", looks_like_notes, read_notes, (".txt", ".md", ".markdown", ".text"))

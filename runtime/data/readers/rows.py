@@ -13,14 +13,17 @@ from typing import Any
 
 from ...message import Conversation
 from ..files.encoding import BadBytes, Encoding, iter_lines
+from ..files.head import FirstJson, Head, read_head
 from ..files.json_stream import JsonStream, text_of
 from ..files.sources import Source
-from .found import Quarantined, excerpt
-from .shapes import SHAPES, BadRow, Shape
+from ..records import BadRecord, Quarantined, excerpt
+from .format import FileToRead, Format
+from .shapes import SHAPES, Shape
 
 Item = Conversation | Quarantined
 RECORD_KEYS = ("data", "train", "conversations", "examples", "rows", "items", "records")
 """Under one of these an object holds rows, if it is no row itself."""
+SUFFIXES = (".jsonl", ".ndjson", ".json")
 _scan = json.JSONDecoder().scan_once
 
 
@@ -68,12 +71,12 @@ def convert_row(row: Any, shape: Shape | None, source: str, number: int, raw: st
     """One row to a conversation, or to the reason why not."""
     try:
         if not isinstance(row, dict):
-            raise BadRow("bad_row", f"is {type(row).__name__}, an object is needed")
+            raise BadRecord("bad_row", f"is {type(row).__name__}, an object is needed")
         if shape is None or not shape.fits(row):
             wanted = f"the keys of {shape.name} ({', '.join(shape.keys)})" if shape else "keys of any known form"
-            raise BadRow("bad_row", f"has not {wanted}, but {', '.join(map(str, row)) or 'none'}")
+            raise BadRecord("bad_row", f"has not {wanted}, but {', '.join(map(str, row)) or 'none'}")
         messages = shape.convert(row)
-    except BadRow as error:
+    except BadRecord as error:
         return Quarantined(source, number, error.reason, str(error), excerpt(raw if raw is not None else _dump(row)))
     name = shape.name
     metadata = {"source": source, "line": number, "format": name, "raw": row if raw is None else raw}
@@ -122,3 +125,48 @@ def _record_key(stream: JsonStream) -> str | None:
     if shape_of(is_array) is not None:
         return None
     return next((key for key in RECORD_KEYS if is_array.get(key)), None)
+
+
+def first_row(head: Head) -> FirstJson | None:
+    """The head's first JSON object; of an object on one line that holds rows under a usual key, the first of these."""
+    first = head.json
+    if first is None or first.value is None or first.layout == "json" or shape_of(first.value) is not None:
+        return first
+    rows = next((first.value[key] for key in RECORD_KEYS if isinstance(first.value.get(key), list)), ())
+    inner = next((row for row in rows if isinstance(row, dict)), None)
+    return first if inner is None else FirstJson("json", inner, "row")
+
+
+def read_rows(file: FileToRead, shape: Shape | None) -> Iterator[Item]:
+    """Rows of either layout. `shape` is a guess unless the user named it: then it is the only one."""
+    first = first_row(read_head(file.source, file.options.encoding))
+    forced = None if file.options.format is None else shape
+    read = read_jsonl if first is not None and first.layout == "jsonl" else read_json_array
+    return read(file.source, file.encoding, forced)
+
+
+def _format_of(shape: Shape) -> Format:
+    def looks_like(head: Head) -> str | None:
+        first = first_row(head)
+        if first is None or (first.value is None and shape is not SHAPES[0]):
+            return None
+        if first.value is None:
+            return first.place  # JSON whose first row cannot be seen: its rows decide when they are read
+        return f"its first {first.place} has {', '.join(first.value)}" if shape_of(first.value) is shape else None
+
+    name = "text_rows" if shape.name == "text" else shape.name
+    return Format(name, looks_like, lambda file: read_rows(file, shape), SUFFIXES)
+
+
+def _looks_unknown(head: Head) -> str | None:
+    first = first_row(head)
+    if first is None or first.value is None or shape_of(first.value) is not None:
+        return None
+    return f"its first {first.place} has the keys {', '.join(first.value)}"
+
+
+FORMATS = (
+    *map(_format_of, SHAPES),
+    Format("unknown_rows", _looks_unknown, lambda file: read_rows(file, None), SUFFIXES, is_choice=False),
+)
+"""One for each shape, and JSON in which none is found: the settings and account data that lie beside an app's export."""

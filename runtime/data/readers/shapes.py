@@ -1,7 +1,7 @@
 """The shapes a row may have: OpenAI messages, ShareGPT, Alpaca, prompt/completion, preference pairs, bare text.
 
 In:  one row, a dict, as JSON or CSV gave it.
-Out: a tuple of Message, or BadRow with a countable reason.
+Out: a tuple of Message, or BadRecord with a countable reason.
 Published forms: OpenAI fine-tuning guide (messages, tool_calls, weight), ShareGPT (conversations of from/value), Stanford Alpaca
 (instruction/input/output), OpenAI legacy completions (prompt/completion), TRL preference data (chosen/rejected).
 """
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...message import Message
+from ..records import BadRecord, join_turns
 
 Row = Mapping[str, Any]
 
@@ -43,14 +44,6 @@ ROLE_NAMES = {
 """Names of roles in the published forms, and ours for them."""
 
 
-class BadRow(ValueError):
-    """A row that cannot be used: reason is what reports count, the text says what exactly."""
-
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(detail)
-        self.reason = reason
-
-
 @dataclass(frozen=True)
 class Shape:
     """One published form of a row."""
@@ -71,26 +64,26 @@ def openai_messages(row: Row) -> tuple[Message, ...]:
     """{"messages": [{"role", "content", "tool_calls"?, "weight"?}]}"""
     turns = row["messages"]
     if not isinstance(turns, list) or not turns:
-        raise BadRow("no_messages", "messages is not a list with turns in it")
+        raise BadRecord("no_messages", "messages is not a list with turns in it")
     messages: list[Message] = []
-    is_settled, before = True, "system"
+    is_plain, before = True, "system"
     for number, turn in enumerate(turns, start=1):
         if not isinstance(turn, dict):
-            raise BadRow("bad_turn", f"turn {number} is no object")
+            raise BadRecord("bad_turn", f"turn {number} is no object")
         name, content = turn.get("role"), turn.get("content")
         role = ROLE_NAMES.get(name) if isinstance(name, str) else None
         if role is None:
-            raise BadRow("unknown_role", f"turn {number} has the role {name!r}")
+            raise BadRecord("unknown_role", f"turn {number} has the role {name!r}")
         if type(content) is str and len(turn) == 2:
             messages.append(Message(role, content))
             # Most rows are plain and alternate: they need no second look.
             if role == before or role == "system":
-                is_settled = False
+                is_plain = False
             before = role
         else:
             messages.extend(_rich_turn(turn, role, content, number))
-            is_settled = False
-    return tuple(messages) if is_settled else settle(messages)
+            is_plain = False
+    return tuple(messages) if is_plain else join_turns(messages)
 
 
 def _rich_turn(turn: Row, role: str, content: Any, number: int) -> Iterable[Message]:
@@ -99,7 +92,7 @@ def _rich_turn(turn: Row, role: str, content: Any, number: int) -> Iterable[Mess
     if content is None:
         content = turn.get("refusal")
     if content is None and not calls:
-        raise BadRow("null_content", f"turn {number} ({role}) has no content and no tool call")
+        raise BadRecord("null_content", f"turn {number} ({role}) has no content and no tool call")
     if content is not None:
         metadata = {"train": False} if turn.get("weight") == 0 else {}
         yield Message(role, text_of_content(content, f"turn {number}"), metadata)
@@ -113,7 +106,7 @@ def text_of_content(content: Any, where: str) -> str:
         return content
     if isinstance(content, list):
         return "\n".join(_text_of_part(part, where) for part in content if part is not None).strip("\n")
-    raise BadRow("bad_turn", f"{where} has content of type {type(content).__name__}")
+    raise BadRecord("bad_turn", f"{where} has content of type {type(content).__name__}")
 
 
 def _text_of_part(part: Any, where: str) -> str:
@@ -122,13 +115,13 @@ def _text_of_part(part: Any, where: str) -> str:
     if isinstance(part, dict):
         text = part.get("text") or part.get("refusal") or ""
         return text if isinstance(text, str) else ""
-    raise BadRow("bad_turn", f"{where} has a part of type {type(part).__name__}")
+    raise BadRecord("bad_turn", f"{where} has a part of type {type(part).__name__}")
 
 
 def _call_text(call: Any, number: int) -> str:
     function = call.get("function", call) if isinstance(call, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-        raise BadRow("bad_turn", f"turn {number} has a tool call without a name")
+        raise BadRecord("bad_turn", f"turn {number} has a tool call without a name")
     arguments = function.get("arguments", "")
     return f"{function['name']}({arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)})"
 
@@ -137,18 +130,18 @@ def sharegpt(row: Row) -> tuple[Message, ...]:
     """{"conversations": [{"from": "human" | "gpt" | …, "value"}], "system"?}"""
     turns = row["conversations"] if "conversations" in row else row["conversation"]
     if not isinstance(turns, list) or not turns:
-        raise BadRow("no_messages", "conversations is not a list with turns in it")
+        raise BadRecord("no_messages", "conversations is not a list with turns in it")
     messages = [Message("system", row["system"])] if isinstance(row.get("system"), str) and row["system"].strip() else []
     for number, turn in enumerate(turns, start=1):
         name = turn.get("from", turn.get("role")) if isinstance(turn, dict) else None
         role = ROLE_NAMES.get(name.lower()) if isinstance(name, str) else None
         if role is None:
-            raise BadRow("unknown_role", f"turn {number} is from {name!r}")
+            raise BadRecord("unknown_role", f"turn {number} is from {name!r}")
         value = turn.get("value", turn.get("content"))
         if value is None:
-            raise BadRow("null_content", f"turn {number} ({name}) has no value")
+            raise BadRecord("null_content", f"turn {number} ({name}) has no value")
         messages.append(Message(role, text_of_content(value, f"turn {number}")))
-    return settle(messages)
+    return join_turns(messages)
 
 
 def alpaca(row: Row) -> tuple[Message, ...]:
@@ -159,9 +152,9 @@ def alpaca(row: Row) -> tuple[Message, ...]:
     messages = [Message("system", row["system"])] if isinstance(row.get("system"), str) and row["system"].strip() else []
     for pair in row.get("history") or []:
         if not (isinstance(pair, list) and len(pair) == 2 and all(isinstance(text, str) for text in pair)):
-            raise BadRow("bad_turn", "history is not a list of question-answer pairs")
+            raise BadRecord("bad_turn", "history is not a list of question-answer pairs")
         messages += [Message("user", pair[0]), Message("assistant", pair[1])]
-    return settle([*messages, Message("user", question), Message("assistant", _text(row, "output"))])
+    return join_turns([*messages, Message("user", question), Message("assistant", _text(row, "output"))])
 
 
 def prompt_completion(row: Row) -> tuple[Message, ...]:
@@ -169,7 +162,7 @@ def prompt_completion(row: Row) -> tuple[Message, ...]:
     prompt = _first(row, ("prompt", "question", "query"))
     answer = _first(row, ("completion", "response", "answer"))
     system = [Message("system", row["system"])] if isinstance(row.get("system"), str) and row["system"].strip() else []
-    return settle([*system, *_turns(prompt, "user", "prompt"), *_turns(answer, "assistant", "completion")])
+    return join_turns([*system, *_turns(prompt, "user", "prompt"), *_turns(answer, "assistant", "completion")])
 
 
 def preference(row: Row) -> tuple[Message, ...]:
@@ -177,8 +170,8 @@ def preference(row: Row) -> tuple[Message, ...]:
     prompt = _turns(row["prompt"], "user", "prompt") if row.get("prompt") else []
     chosen, rejected = (_turns(row[key], "assistant", key) for key in ("chosen", "rejected"))
     if not rejected or not chosen:
-        raise BadRow("null_content", "chosen or rejected is empty")
-    return settle([*prompt, *chosen])
+        raise BadRecord("null_content", "chosen or rejected is empty")
+    return join_turns([*prompt, *chosen])
 
 
 def bare_text(row: Row) -> tuple[Message, ...]:
@@ -197,24 +190,11 @@ SHAPES: tuple[Shape, ...] = (
 """In the order in which a row is tried."""
 
 
-def settle(messages: list[Message]) -> tuple[Message, ...]:
-    """The one policy for turns: a system turn only first, turns of one role in a row joined by a newline."""
-    settled: list[Message] = []
-    for message in messages:
-        if settled and settled[-1].role == message.role and settled[-1].metadata == message.metadata:
-            settled[-1] = Message(message.role, f"{settled[-1].text}\n{message.text}", message.metadata)
-        elif message.role == "system" and settled:
-            raise BadRow("late_system_turn", f"turn {len(settled) + 1} is a system turn; only the first may be")
-        else:
-            settled.append(message)
-    return tuple(settled)
-
-
 def _turns(value: Any, role: str, where: str) -> list[Message]:
     if isinstance(value, list):
         return list(openai_messages({"messages": value})) if value else []
     if not isinstance(value, str):
-        raise BadRow("bad_turn", f"{where} is neither a text nor a list of turns")
+        raise BadRecord("bad_turn", f"{where} is neither a text nor a list of turns")
     return [Message(role, value)]
 
 
@@ -224,5 +204,5 @@ def _first(row: Row, keys: tuple[str, ...]) -> Any:
 
 def _text(row: Row, key: str) -> str:
     if not isinstance(row[key], str):
-        raise BadRow("bad_turn" if row[key] is not None else "null_content", f"{key} is not a text")
+        raise BadRecord("bad_turn" if row[key] is not None else "null_content", f"{key} is not a text")
     return row[key]

@@ -10,16 +10,18 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ...errors import UserError
 from ...message import Conversation, Message
 from ..files.encoding import Encoding, iter_text
+from ..files.head import Head
 from ..files.sources import Source
-from .found import Quarantined, excerpt
+from ..records import BadRecord, Quarantined, excerpt, join_turns
+from .format import FileToRead, Format
 from .rows import convert_row
-from .shapes import ROLE_NAMES, SHAPES, BadRow, settle
+from .shapes import ROLE_NAMES, SHAPES
 
 DELIMITERS = (",", "\t", ";", "|")
 OWN_NAMES = ("user", "input", "assistant", "system", "chosen", "rejected", "text", "title", "author", "conversation", "role", "content")
@@ -147,14 +149,13 @@ def column_map(header: list[str], chosen: Mapping[str, str], where: str) -> dict
     return {own: column for own, column in mapping.items() if own in (*allowed, "title", "author")}
 
 
-def read_table(
-    source: Source, encoding: Encoding, delimiter: str | None, chosen: Mapping[str, str], unmapped: list[str]
-) -> Iterator[Conversation | Quarantined]:
-    """Rows as conversations; `unmapped` is filled with the columns that nothing was made of."""
+def read_table(file: FileToRead, delimiter: str | None = None) -> Iterator[Conversation | Quarantined]:
+    """Rows as conversations; the file's report names the columns that nothing was made of. Without a delimiter the header shows it."""
+    source, encoding = file.source, file.encoding
     with source.open() as stream:
         header, delimiter = header_of(next(_kept_ends(iter_text(stream, encoding, source.name)), ""), delimiter, source.name)
-    mapping = column_map(header, chosen, source.name)
-    unmapped.extend(name or "(no name)" for name in header if name not in mapping.values())
+    mapping = column_map(header, file.options.columns, source.name)
+    file.report.unmapped_columns.extend(name or "(no name)" for name in header if name not in mapping.values())
     if "role" in mapping:
         yield from _by_conversation(source, encoding, delimiter, mapping)
         return
@@ -213,7 +214,22 @@ def _finished(messages: list[Message], source: str, at: int, fault: str, key: st
         return
     try:
         if fault:
-            raise BadRow("unknown_role", fault)
-        yield Conversation(settle(messages), {"source": source, "line": at, "format": "table", "raw": key, "conversation": key})
-    except BadRow as error:
+            raise BadRecord("unknown_role", fault)
+        yield Conversation(join_turns(messages), {"source": source, "line": at, "format": "table", "raw": key, "conversation": key})
+    except BadRecord as error:
         yield Quarantined(source, at, error.reason, str(error), excerpt(messages[0].text if messages else ""))
+
+
+def _format_of(name: str, suffix: str, is_tab: bool, read: Callable[[FileToRead], Iterator[Conversation | Quarantined]]) -> Format:
+    def looks_like(head: Head) -> str | None:
+        delimiter = looks_tabular(head.lines if head.is_whole else head.lines[:-1] or head.lines, head.suffix)
+        is_mine = delimiter is not None and (delimiter == "\t") == is_tab
+        return f"every line has the same number of {delimiter!r}" if is_mine else None
+
+    return Format(name, looks_like, read, (suffix,), options=("columns",))
+
+
+FORMATS = (
+    _format_of("csv", ".csv", False, read_table),
+    _format_of("tsv", ".tsv", True, lambda file: read_table(file, "\t")),
+)

@@ -7,19 +7,27 @@ A message's `text` is a string, or a list of strings and {"type", "text"} pieces
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
 from ...errors import UserError
-from ..files.encoding import Encoding
+from ..files.head import Head
 from ..files.json_stream import JsonStream, text_of
-from ..files.sources import Source
-from .found import ChatLine, Quarantined
+from ..records import ChatLine, LineKind, Quarantined
+from .format import FileToRead, Format
 
 _CHAT_LISTS = ("chats", "left_chats")
 _MEDIA_KEYS = ("photo", "file", "media_type", "location_information", "contact_information", "poll", "game_title", "invoice_information")
+_ACCOUNT = re.compile(r'"(chats|personal_information)"\s*:')
+_CHAT = re.compile(
+    r'"type"\s*:\s*"(personal_chat|private_group|private_supergroup|public_supergroup|public_group|saved_messages|bot_chat'
+    r'|private_channel|public_channel)"'
+)
+_MESSAGE = re.compile(r'"type"\s*:\s*"(message|service)"')
+_SENDER = re.compile(r'"(from_id|actor_id|date_unixtime)"\s*:')
 
 
 @dataclass
@@ -47,12 +55,22 @@ class _Outline:
     """the from_id of the account's owner, if the export says"""
 
 
-def read_telegram(source: Source, encoding: Encoding) -> Iterator[ChatLine | Quarantined]:
+def looks_like_telegram(head: Head) -> str | None:
+    """Keys and types that no other JSON has; the order of an export's members varies, so they may stand anywhere in the head."""
+    if head.text[:1] != "{":
+        return None
+    if _ACCOUNT.search(head.text) or _CHAT.search(head.text):
+        return "Telegram's chat type is in it"
+    return "Telegram's messages are in it" if _MESSAGE.search(head.text) and _SENDER.search(head.text) else None
+
+
+def read_telegram(file: FileToRead) -> Iterator[ChatLine | Quarantined]:
     """All messages, one at a time; UserError when the document is not one of the two forms.
 
     A chat's name and the account's owner may stand behind the messages: the first walk finds them, the second reads.
     """
-    pieces = text_of(source, encoding)
+    source = file.source
+    pieces = text_of(source, file.encoding)
     outline = _outline(JsonStream(pieces(), source.name))
     if not outline.is_list and not any(chat.has_messages for chat in outline.chats):
         raise UserError(source.name, "has neither messages nor a list of chats", remedy="export from Telegram Desktop as machine-readable JSON")
@@ -148,14 +166,13 @@ def _line(message: Any, chat: str, source: str, number: int, owner: str | None) 
     speaker = message.get("from") if isinstance(message.get("from"), str) else None
     sender = message.get("from_id")
     mine = None if owner is None else str(sender) == owner
+    kind: LineKind = "speech"
     if message.get("type") != "message":
         kind = "notice"
     elif message.get("forwarded_from") is not None or "forwarded_from_id" in message:
         kind = "forwarded"
     elif not text.strip():
         kind = "media" if any(key in message for key in _MEDIA_KEYS) else "notice"
-    else:
-        kind = "speech"
     return ChatLine(source, number, chat, speaker or (str(sender) if sender else "Deleted Account"), _time_s(message), text.strip(), kind, mine)
 
 
@@ -176,3 +193,6 @@ def _time_s(message: dict) -> float | None:
         return datetime.fromisoformat(date).replace(tzinfo=timezone.utc).timestamp() if isinstance(date, str) else float(message["date_unixtime"])
     except (ValueError, KeyError, TypeError, OverflowError):
         return None
+
+
+FORMAT = Format("telegram", looks_like_telegram, read_telegram, (".json",), is_chat=True)

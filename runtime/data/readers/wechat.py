@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import calendar
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
-from ..files.encoding import Encoding, iter_text
-from ..files.sources import Source
-from .found import ChatLine, Quarantined
+from ..files.encoding import iter_text
+from ..files.head import Head
+from ..records import ChatLine, LineKind, Quarantined
+from .format import FileToRead, Format
 from .tabular import iter_table
 
 _TEXT_TYPES = ("1", "文本", "文本消息", "")
@@ -30,23 +31,25 @@ _PLACEHOLDER = re.compile(
 _RECALLED = re.compile(r".{0,40}撤回了一条消息.{0,20}|以上是打招呼的内容|.{0,60}现在可以开始聊天了。?|.{0,40}拍了拍.{0,40}")
 
 
-def looks_like_wechat_csv(header: str) -> bool:
+def looks_like_wechat_csv(head: Head) -> str | None:
     """Column names of either CSV form."""
-    columns = {name.strip().strip('"\ufeff') for name in re.split(r"[,;\t]", header.strip())}
-    return {"StrContent", "IsSender"} <= columns or {"发送人", "内容", "时间"} <= columns
+    columns = {name.strip().strip('"\ufeff') for name in re.split(r"[,;\t]", head.lines[0].strip())}
+    return "header has IsSender and StrContent" if {"StrContent", "IsSender"} <= columns or {"发送人", "内容", "时间"} <= columns else None
 
 
-def looks_like_wechat_text(lines: Iterable[str]) -> bool:
+def looks_like_wechat_text(head: Head) -> str | None:
     """Whether the first written lines are dated name lines with text below them."""
-    written = [line.rstrip("\r") for line in lines if line.strip() and not _DAY.match(line)]
+    written = [line.rstrip("\r") for line in head.lines if line.strip() and not _DAY.match(line)]
     heads = [_HEADER.match(line) for line in written[:2]]
     # A diary's entries may begin with day and minute; the export always writes the seconds.
-    return len(heads) == 2 and heads[0] is not None and heads[0]["s"] is not None and heads[1] is None
+    is_export = len(heads) == 2 and heads[0] is not None and heads[0]["s"] is not None and heads[1] is None
+    return "blocks begin with date, time and a name" if is_export else None
 
 
-def read_wechat_csv(source: Source, encoding: Encoding) -> Iterator[ChatLine | Quarantined]:
+def read_wechat_csv(file: FileToRead) -> Iterator[ChatLine | Quarantined]:
     """Messages of either CSV form."""
-    for number, row in iter_table(source, encoding, None):
+    source = file.source
+    for number, row in iter_table(source, file.encoding, None):
         if isinstance(row, Quarantined):
             yield row
         elif row.get("StrContent") is not None:
@@ -73,22 +76,23 @@ def _chinese_row(row: Mapping[str, str], source: str, number: int) -> ChatLine:
     return ChatLine(source, number, source, speaker, _time_s(row.get("时间", "")), text, _kind((row.get("类型") or "").strip(), text), mine)
 
 
-def read_wechat_text(source: Source, encoding: Encoding) -> Iterator[ChatLine | Quarantined]:
+def read_wechat_text(file: FileToRead) -> Iterator[ChatLine | Quarantined]:
     """Messages of the txt form."""
+    source = file.source
     header: re.Match | None = None
     body: list[str] = []
     at = 0
     with source.open() as stream:
-        for number, line in enumerate(_lines(iter_text(stream, encoding, source.name)), start=1):
-            found = _HEADER.match(line)
-            if found is None and not _DAY.match(line):
+        for number, line in enumerate(_lines(iter_text(stream, file.encoding, source.name)), start=1):
+            opening = _HEADER.match(line)
+            if opening is None and not _DAY.match(line):
                 body.append(line)
-            if found is not None:
+            if opening is not None:
                 if header is not None:
                     yield _text_message(source.name, at, header, body)
                 elif any(text.strip() for text in body):
                     yield Quarantined(source.name, 1, "no_date", "stands before the first dated line", " ".join(body)[:120])
-                header, body, at = found, [], number
+                header, body, at = opening, [], number
     if header is not None:
         yield _text_message(source.name, at, header, body)
 
@@ -108,7 +112,7 @@ def _text_message(source: str, number: int, header: re.Match, body: list[str]) -
     return ChatLine(source, number, source, speaker, _time_s(header.group()), text, _kind("1", text), True if speaker == "我" else None)
 
 
-def _kind(message_type: str, text: str) -> str:
+def _kind(message_type: str, text: str) -> LineKind:
     if message_type in _NOTICE_TYPES or _RECALLED.fullmatch(text):
         return "notice"
     if not text or _PLACEHOLDER.fullmatch(text):
@@ -133,3 +137,9 @@ def _number(text: str | None) -> float | None:
         return None
     value = float(text)
     return value / 1000 if value > 1e11 else value
+
+
+FORMATS = (
+    Format("wechat", looks_like_wechat_csv, read_wechat_csv, (".csv",), is_chat=True),
+    Format("wechat_txt", looks_like_wechat_text, read_wechat_text, (".txt",), is_chat=True),
+)

@@ -10,12 +10,14 @@ from __future__ import annotations
 import calendar
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...errors import UserError
 from ..files.encoding import BadBytes, Encoding, iter_lines
+from ..files.head import Head
 from ..files.sources import Source
-from .found import ChatLine, Quarantined, excerpt
+from ..records import ChatLine, LineKind, Quarantined, excerpt
+from .format import FileToRead, Format
 
 DATE_ORDERS = ("DMY", "MDY", "YMD")
 _MARKS = "\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff"
@@ -99,13 +101,14 @@ def parse_header(line: str) -> _Header | None:
     return _Header((match["a"], match["b"], match["c"]), hour, minute, second, match["rest"])
 
 
-def looks_like_whatsapp(lines: Iterable[str]) -> bool:
+def looks_like_whatsapp(head: Head) -> str | None:
     """Whether the first written lines begin with date and time, and most of those name somebody."""
-    written = [line.rstrip("\r") for line in lines if line.strip()]
+    written = [line.rstrip("\r") for line in head.lines if line.strip()]
     headers = [header for header in map(parse_header, written) if header]
     named = [header for header in headers if _NAMED.match(header.rest)]
     opens_with_one = any(parse_header(line) for line in written[:3])
-    return opens_with_one and len(named) >= 1 and 2 * len(named) >= len(headers) and (len(headers) >= 2 or len(written) == 1)
+    is_export = opens_with_one and len(named) >= 1 and 2 * len(named) >= len(headers) and (len(headers) >= 2 or len(written) == 1)
+    return "lines begin with date, time and a name" if is_export else None
 
 
 @dataclass(frozen=True)
@@ -157,13 +160,23 @@ def _evidence(taken: str, jumps: Mapping[str, float], steps_back: Mapping[str, i
     return f"assumed: the chat runs back in every order, least as {taken}; --date-order sets it"
 
 
-def date_order_of(source: Source, encoding: Encoding, chosen: str | None = None) -> DateOrder:
+def date_order_of(file: FileToRead) -> DateOrder:
     """The order that the user named, or the one that the file's own dates show."""
-    return DateOrder(chosen, "named by the user") if chosen else date_order(_sample(source, encoding), source.name)
+    if file.options.date_order:
+        return DateOrder(file.options.date_order, "named by the user")
+    return date_order(_sample(file.source, file.encoding), file.source.name)
 
 
-def read_whatsapp(source: Source, encoding: Encoding, order: str) -> Iterator[ChatLine | Quarantined]:
+def with_date_order(file: FileToRead) -> FileToRead:
+    """The file as if the user had named its order of dates; the report says which it is and why."""
+    order = date_order_of(file)
+    file.report.date_order = str(order)
+    return replace(file, options=replace(file.options, date_order=order.order))
+
+
+def read_whatsapp(file: FileToRead) -> Iterator[ChatLine | Quarantined]:
     """Messages in the file's order; lines before the first header are quarantined."""
+    source, encoding, order = file.source, file.encoding, date_order_of(file).order
     open_header: _Header | None = None
     body: list[str] = []
     at = 0
@@ -209,7 +222,7 @@ def _message(source: Source, number: int, header: _Header, order: str, body: lis
     raw = match["text"] or ""
     text = _clean(_EDITED.sub("", raw)) or _clean(raw)  # a line that is nothing but a mark is an attachment, not an edit
     first, _, caption = text.partition("\n")
-    kind = "speech"
+    kind: LineKind = "speech"
     if _DELETED.fullmatch(text):
         kind = "deleted"
     elif _MEDIA.fullmatch(first.strip()):
@@ -222,3 +235,6 @@ def _message(source: Source, number: int, header: _Header, order: str, body: lis
 def _clean(text: str) -> str:
     """Without the direction marks that the app puts around names and placeholders."""
     return text.strip().strip("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff~ ").strip()
+
+
+FORMAT = Format("whatsapp", looks_like_whatsapp, read_whatsapp, (".txt",), is_chat=True, options=("date_order",), prepare=with_date_order)

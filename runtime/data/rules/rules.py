@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from ...message import Conversation, Message
-from ..readers.found import excerpt
+from ..records import excerpt
 from ..scenario import Scenario
 from ..text.languages import SCRIPTS, expected_classes
 from ..text.redact import redact

@@ -15,8 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from ...message import Conversation, Message
-from ..readers.found import excerpt
-from ..readers.shapes import settle
+from ..records import excerpt, join_turns
 from ..text.words import WordFinder
 from .batch import SAMPLE_ONE_IN, FoldedBatch, TextBatch
 
@@ -173,7 +172,7 @@ class Turns:
                 if turn not in self._removed:
                     is_marked = self.is_answer[turn] and not self._is_learned[turn]
                     messages.append(Message(message.role, message.text, {**message.metadata, "train": False}) if is_marked else message)
-            self.verdicts[number].conversation = replace(self._conversations[number], messages=settle(messages))
+            self.verdicts[number].conversation = replace(self._conversations[number], messages=join_turns(messages))
 
     def with_words(self, words: Iterable[str]) -> list[int]:
         """Turns that hold one of these words, of which the finder knows all."""

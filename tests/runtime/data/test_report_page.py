@@ -64,7 +64,7 @@ def _page_of(tmp_path: Path) -> _Page:
 
 
 def test_page_of_a_chat_shows_its_speakers_and_what_was_no_speech(tmp_path: Path) -> None:
-    take_in(CASES / "exports" / "telegram_chat.json", tmp_path / "cache", read_options={"me": ("Ben Braun",)}, report=tmp_path / "report.html")
+    take_in(CASES / "formats" / "telegram" / "chat.json", tmp_path / "cache", read_options={"me": ("Ben Braun",)}, report=tmp_path / "report.html")
     page = _page(tmp_path / "report.html")
     assert "Ann Lee" in page.text and "Speakers" in page.text and "forwarded" in page.text
 

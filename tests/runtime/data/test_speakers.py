@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from mobilefinetuner.runtime.data.readers.found import ChatLine, Quarantined
+from mobilefinetuner.runtime.data.records import ChatLine, Quarantined
 from mobilefinetuner.runtime.data.scenario import DataRules
 from mobilefinetuner.runtime.data.speakers import conversations_of
 from mobilefinetuner.runtime.message import Conversation

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from mobilefinetuner.runtime.data.files.sources import expand
+from mobilefinetuner.runtime.data.reading import sources_under
 from mobilefinetuner.runtime.errors import UserError
 
 from tests.support.ingesting import jsonl, row, take_in
@@ -29,13 +29,13 @@ def test_folders_and_archives_are_opened_in_the_order_of_their_names(tmp_path: P
     (tmp_path / "picture.jpg").write_bytes(b"\xff")
     (tmp_path / ".hidden.txt").write_text("no")
     _zip(tmp_path / "c.zip", {"chat/_chat.txt": b"hello", "chat/PHOTO.jpg": b"x", "__MACOSX/._chat.txt": b"x"})
-    names = [source.name.removeprefix(f"{tmp_path}{os.sep}") for source in expand([tmp_path])]
+    names = [source.name.removeprefix(f"{tmp_path}{os.sep}") for source in sources_under([tmp_path])]
     assert names == ["a.jsonl", "c.zip!chat/_chat.txt", "b/notes.md"]
 
 
 def test_archive_members_are_streamed(tmp_path: Path) -> None:
     path = _zip(tmp_path / "x.zip", {"../../evil.txt": b"just text"})
-    (source,) = expand([path])
+    (source,) = sources_under([path])
     with source.open() as stream:
         assert stream.read() == b"just text"
     assert [entry.name for entry in tmp_path.iterdir()] == ["x.zip"]
@@ -43,13 +43,13 @@ def test_archive_members_are_streamed(tmp_path: Path) -> None:
 
 def test_archive_is_known_by_its_content(tmp_path: Path) -> None:
     path = _zip(tmp_path / "export.bin", {"a.txt": b"text"})
-    assert [source.member for source in expand([path])] == ["a.txt"]
+    assert [source.member for source in sources_under([path])] == ["a.txt"]
 
 
 def test_file_named_twice_is_read_once(tmp_path: Path) -> None:
     file = tmp_path / "a.txt"
     file.write_text("x")
-    assert len(expand([file, tmp_path, tmp_path / "." / "a.txt"])) == 1
+    assert len(sources_under([file, tmp_path, tmp_path / "." / "a.txt"])) == 1
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_file_named_twice_is_read_once(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_read_is_refused_in_a_sentence(tmp_path: Path, make) -> None:
     with pytest.raises(UserError) as caught:
-        expand([make(tmp_path)])
+        sources_under([make(tmp_path)])
     assert caught.value.exit_code == 2 and "\n" not in str(caught.value)
 
 
@@ -94,7 +94,7 @@ def test_stray_files_that_cannot_be_read_are_reported_and_the_rest_is_read(tmp_p
     assert report.kept == 3
     assert {Path(entry.name).name: entry.skipped.split(": ", 1)[1].split(" (")[0] for entry in report.files if entry.skipped} == {
         "broken.zip": "is no readable zip archive",
-        "pictures.zip": "holds no file that can be read; allowed: .jsonl .ndjson .json .csv .tsv .txt .md .markdown .text",
+        "pictures.zip": "holds no file that can be read; allowed: .csv .json .jsonl .markdown .md .ndjson .text .tsv .txt",
         "secret.txt": "cannot be read",
         "closed": "cannot be read",
     }
@@ -121,6 +121,6 @@ def test_damaged_archive_member_is_refused_when_it_is_read(tmp_path: Path) -> No
     data = bytearray(path.read_bytes())
     data[60:80] = b"\xaa" * 20
     path.write_bytes(data)
-    (source,) = expand([path])
+    (source,) = sources_under([path])
     with pytest.raises(UserError, match="cannot be read"):
         source.sha256()

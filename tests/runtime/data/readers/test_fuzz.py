@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from mobilefinetuner.runtime.data.readers.detect import FORMATS
+from mobilefinetuner.runtime.data.readers import choices
 from mobilefinetuner.runtime.errors import UserError
 
 from tests.support.ingesting import CASES, read
 
-EXPORTS = sorted(path for path in (CASES / "exports").iterdir())
+EXPORTS = sorted((CASES / "formats").glob("*/*"))
 FRAGMENTS = st.sampled_from(
     [
         b"{",
@@ -70,14 +70,14 @@ def test_arbitrary_bytes_never_crash(tmp_path: Path, data: bytes, suffix: str) -
 
 
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(data=st.lists(FRAGMENTS | st.binary(max_size=5), max_size=14).map(b"".join), name=st.sampled_from(FORMATS))
+@given(data=st.lists(FRAGMENTS | st.binary(max_size=5), max_size=14).map(b"".join), name=st.sampled_from(choices()))
 def test_arbitrary_bytes_never_crash_under_a_forced_format(tmp_path: Path, data: bytes, name: str) -> None:
     path = tmp_path / "file.txt"
     path.write_bytes(data)
     _survives(path, format=name)
 
 
-@pytest.mark.parametrize("export", EXPORTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("export", EXPORTS, ids=lambda path: f"{path.parent.name}/{path.name}")
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.data())
 def test_damaged_exports_never_crash(tmp_path: Path, export: Path, data: st.DataObject) -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 from mobilefinetuner.runtime.data.files.encoding import Encoding
-from mobilefinetuner.runtime.data.files.sources import expand
-from mobilefinetuner.runtime.data.readers.whatsapp import DateOrder, date_order, date_order_of, parse_header, read_whatsapp
+from mobilefinetuner.runtime.data.readers.format import FileToRead, ReadOptions
+from mobilefinetuner.runtime.data.readers.whatsapp import FORMAT, DateOrder, date_order, parse_header
+from mobilefinetuner.runtime.data.reading import sources_under
 from mobilefinetuner.runtime.errors import UserError
 
 from tests.support.ingesting import format_of, read, take_in, turns
@@ -57,8 +58,7 @@ def _write(folder: Path, text: str) -> Path:
 
 
 def _lines(path: Path, order: str | None = None):
-    source, encoding = expand([path])[0], Encoding("utf-8", "")
-    return list(read_whatsapp(source, encoding, date_order_of(source, encoding, order).order))
+    return list(FileToRead(FORMAT, sources_under([path])[0], Encoding("utf-8", ""), ReadOptions(date_order=order)).records())
 
 
 @pytest.mark.parametrize("locale", LOCALES)
