@@ -51,7 +51,7 @@ class CacheWriter:
     """Collects samples in unnamed temporary files beside the target and writes the cache in one atomic step."""
 
     def __init__(self, spool_dir: Path) -> None:
-        self._spools = {name: tempfile.SpooledTemporaryFile(_SPOOL_BYTES, dir=spool_dir) for name in SECTIONS}
+        self._spools = {name: tempfile.SpooledTemporaryFile(_SPOOL_BYTES, dir=str(spool_dir)) for name in SECTIONS}  # noqa: SIM115 (close() closes them)
         self._n_tokens = self._n_spans = self.n_samples = self.n_labels = 0
 
     def add(self, token_ids: np.ndarray, label_mask: np.ndarray, record: int, source: int, line: int, heldout: bool) -> None:
@@ -75,7 +75,7 @@ class CacheWriter:
         self._spools[section].write((json.dumps(value, ensure_ascii=False, sort_keys=True) + "\n").encode("utf-8", "backslashreplace"))
 
     def finish(self, path: Path, header: Mapping[str, Any], heldout_override: set[int] | None) -> None:
-        """Write the file. `heldout_override`: the records held out, in place of what `add` was told; None: as told."""
+        """Write the file. `heldout_override`: the records held out, instead of those that `add` was given; None: those."""
         lengths = {name: spool.tell() for name, spool in self._spools.items()}
         head = json.dumps({**header, "sections": lengths}, ensure_ascii=False, sort_keys=True).encode("utf-8", "surrogatepass")
         digest = hashlib.sha256()
@@ -217,7 +217,7 @@ class _Samples(Sequence):
 
 def _read_header(data: memoryview, path: Path) -> tuple[dict, int]:
     if len(data) < _FIXED.size or bytes(data[:8]) != MAGIC:
-        raise UserError(str(path), "is no training cache", remedy="run ingest again")
+        raise UserError(str(path), "is not a training cache", remedy="run ingest again")
     _, version, length = _FIXED.unpack(data[: _FIXED.size])
     if version != VERSION:
         raise UserError(str(path), f"has cache version {version}, this runtime reads {VERSION}", remedy="run ingest again")
@@ -226,7 +226,7 @@ def _read_header(data: memoryview, path: Path) -> tuple[dict, int]:
         if not all(isinstance(header["sections"][name], int) and header["sections"][name] >= 0 for name in SECTIONS):
             raise ValueError("section lengths")
     except (ValueError, KeyError, TypeError):
-        raise UserError(str(path), "is cut off or damaged: its header does not read", remedy="delete it and run ingest again") from None
+        raise UserError(str(path), "is cut off or damaged: its header cannot be read", remedy="delete it and run ingest again") from None
     return header, _FIXED.size + length
 
 

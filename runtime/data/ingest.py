@@ -29,18 +29,18 @@ from .reading import EMPTY, Reading, check_options, sources_under
 from .records import Quarantined, excerpt
 from .report import IngestReport
 from .report_html import write_html
-from .rules.rules import RuleEngine, Verdict
+from .rules.rules import Outcome, RuleEngine
 from .scenario import Scenario
 from .text.redact import redact
-from .windows import Splitter
+from .windows import Encoded, Splitter
 
 DATA_VERSION = 2
-"""Raised whenever the same input would give other samples."""
+"""Increased whenever the same input would give other samples."""
 BATCH_CHARS = 400_000
 BATCH_RECORDS = 4_000
 HELDOUT_FEWEST = 10
 """With fewer conversations than this none is held out."""
-_PROBE = "The quick brown fox, 12345.67! 你好，世界。\n\tdef f(x): return x**2  # ünïcødé — ½ 🙂👩‍👩‍👧 Привет العربية ไทย 한국어"
+_TOKENIZER_SAMPLE = "The quick brown fox, 12345.67! 你好，世界。\n\tdef f(x): return x**2  # ünïcødé — ½ 🙂👩‍👩‍👧 Привет العربية ไทย 한국어"
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class IngestOptions:
     read: ReadOptions = field(default_factory=ReadOptions)
     """format, encoding, columns, me"""
     max_drop_share: float | None = None
-    """overrides the scenario's; 1 accepts any loss deliberately"""
+    """overrides the scenario's; 1 accepts any loss"""
     model: Mapping[str, Any] = field(default_factory=dict)
     """the model's structure and the bundle's id, kept in the cache; "tokenizer_sha256" goes into the fingerprint"""
     train: Mapping[str, Any] = field(default_factory=dict)
@@ -94,7 +94,7 @@ def ingest(
 
 
 def _show(report: IngestReport, options: IngestOptions) -> None:
-    """The page comes first: it is what a person looks at when the data is refused."""
+    """Written before the data may be refused: a person looks at the page to see why."""
     if options.report is not None:
         write_html(report, options.report)
 
@@ -107,13 +107,13 @@ def fingerprint_of(sources: Sequence[Source], scenario: Scenario, tokenizer: Tok
         "sources": [[Path(source.member or source.path).name, _content_of(source)] for source in sources],
         "scenario": {**scenario.to_json(), "max_drop_share": None, "decode_tokens": None, "epochs": None},
         "read": options.read.as_json(),
-        "tokenizer": [tokenizer.vocab_size, tokenizer.special_tokens, tokenizer.encode(_PROBE), options.model.get("tokenizer_sha256")],
+        "tokenizer": [tokenizer.vocab_size, tokenizer.special_tokens, tokenizer.encode(_TOKENIZER_SAMPLE), options.model.get("tokenizer_sha256")],
     }
     return hashlib.sha256(canonical_json(decides)).hexdigest()
 
 
 def _content_of(source: Source) -> str:
-    """A digest of the content; of a stray file that cannot be read, why."""
+    """A digest of the content; for a stray file that cannot be read, the reason."""
     try:
         return source.fault or source.sha256()
     except UserError as error:
@@ -136,12 +136,12 @@ def _reusable(path: Path, fingerprint: str, options: IngestOptions) -> IngestRep
 
 
 def _existing_parent(path: Path) -> Path:
-    """The nearest folder that is there: temporary files go to the volume that will be written to."""
+    """The nearest folder that exists: temporary files go to the volume that will be written to."""
     return next(parent for parent in path.absolute().parents if parent.is_dir())
 
 
 def _accept(report: IngestReport, max_drop_share: float) -> None:
-    """Stop when nothing is left, or when most was dropped and nobody said that this is all right."""
+    """Stop when nothing is left, or when most was dropped and the user has not accepted that."""
     reasons = ", ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in report.dropped.most_common())
     if not report.records and any(entry.skipped and entry.skipped != EMPTY for entry in report.files):
         first = next(entry.skipped for entry in report.files if entry.skipped and entry.skipped != EMPTY)
@@ -161,7 +161,7 @@ def _accept(report: IngestReport, max_drop_share: float) -> None:
             _names(report),
             f"{_stop_words(report)}{others}",
             f"at most {max_drop_share:.0%} of the records dropped",
-            "look at --report FILE.html, then mend the data, or go on deliberately with --max-drop-share 1",
+            "look at --report FILE.html, then correct the data, or accept the loss with --max-drop-share 1",
         )
     if not report.windows:
         raise UserError(_names(report), f"nothing is left to learn ({reasons} of {report.records:,})", remedy="look at the rules of the scenario")
@@ -214,13 +214,13 @@ class _Run:
         conversations = [item for item in batch if isinstance(item, Conversation)]
         first = self.report.records
         numbers = [first + place for place, item in enumerate(batch) if isinstance(item, Conversation)]
-        verdicts = iter(self._rules.apply(conversations, numbers) if conversations else ())
+        outcomes = iter(self._rules.apply(conversations, numbers) if conversations else ())
         for item in batch:
             self._record(item.source if isinstance(item, Quarantined) else item.metadata["source"])
             if isinstance(item, Quarantined):
                 self._drop(item.source, item.line, item.reason, item.detail, item.excerpt)
             else:
-                self._settle(next(verdicts), item)
+                self._settle(next(outcomes), item)
 
     def _record(self, source: str) -> None:
         self.report.records += 1
@@ -241,25 +241,25 @@ class _Run:
         self._writer.add_line("decisions", decision)
         self.report.show(rule, decision)
 
-    def _settle(self, verdict: Verdict, original: Conversation) -> None:
+    def _settle(self, outcome: Outcome, original: Conversation) -> None:
         """Store a kept conversation's samples, or say why there are none."""
         source, line = original.metadata["source"], original.metadata["line"]
-        samples = []
-        if verdict.conversation is not None:
+        samples: list[Encoded] = []
+        if outcome.conversation is not None:
             try:
-                samples = self._splitter.samples(verdict.conversation)
+                samples = self._splitter.samples(outcome.conversation)
                 if not samples:
-                    verdict.drop("no_label", "no token of it is to be learned", original.messages[0].text)
+                    outcome.drop("no_label", "no token of it is to be learned", original.messages[0].text)
             except UserError as error:
-                verdict.drop("chat_template", str(error), original.messages[0].text)
-        for decision in verdict.decisions:
+                outcome.drop("chat_template", str(error), original.messages[0].text)
+        for decision in outcome.decisions:
             if decision.action == "dropped":
                 self._drop(source, line, decision.rule, decision.detail, decision.excerpt)
-            elif verdict.conversation is not None:
+            elif outcome.conversation is not None:
                 self._counter(decision.action)[decision.rule] += 1
                 self._decide(source, line, decision.rule, decision.action, decision.detail, decision.excerpt)
-        if verdict.conversation is not None:
-            self._keep(verdict, samples, source, line)
+        if outcome.conversation is not None:
+            self._keep(outcome.conversation, outcome.key, samples, source, line)
 
     def _counter(self, action: str) -> Counter[str]:
         """Where the report counts decisions on parts of kept conversations."""
@@ -267,18 +267,17 @@ class _Run:
             action
         ]
 
-    def _keep(self, verdict: Verdict, samples: list, source: str, line: int) -> None:
+    def _keep(self, conversation: Conversation, key: int, samples: list[Encoded], source: str, line: int) -> None:
         record = self.report.kept
-        heldout = verdict.key < self._scenario.heldout_share * 2**64
+        heldout = key < self._scenario.heldout_share * 2**64
         self._heldout_records += heldout
-        self._smallest_key = min(self._smallest_key, (verdict.key, record))
+        self._smallest_key = min(self._smallest_key, (key, record))
         self.report.kept += 1
         self._file(source).kept += 1
         for sample in samples:
             self._writer.add(sample.token_ids, sample.label_mask, record, self._source_numbers[source], line, heldout)
             self.report.count_sample(len(sample.token_ids), int(sample.label_mask.sum()))
             self.report.heldout_windows += heldout
-        conversation = verdict.conversation
         extras = {key: conversation.metadata[key] for key in ("title", "author", "pair") if conversation.metadata.get(key)}
         if extras:
             self._writer.add_line("extras", {"record": record, **extras})

@@ -1,4 +1,4 @@
-"""The training caches of a workspace: which there are, and which may go.
+"""The training caches of a workspace: which there are, and which may be removed.
 
 In:  the folder of caches, what versions and checkpoints refer to.
 Out: their paths; one of them, loaded; those that were removed.
@@ -29,10 +29,10 @@ def caches_in(cache_dir: Path) -> list[Path]:
 
 
 def cache_of(cache_dir: Path, fingerprint: str) -> TrainingCache:
-    """The one with this data; UserError when it was removed."""
+    """The one with this data; UserError when it has been removed."""
     for path in sorted(cache_dir.glob(f"{fingerprint[:_PREFIX_CHARS]}*.mftcache")):
         return TrainingCache.load(path)
-    raise UserError("data", f"the training cache {fingerprint[:_PREFIX_CHARS]}… is gone from {cache_dir}", remedy="ingest the data again")
+    raise UserError("data", f"the training cache {fingerprint[:_PREFIX_CHARS]}… is no longer in {cache_dir}", remedy="ingest the data again")
 
 
 def prune_caches(cache_dir: Path, fingerprints: Iterable[str], runs_dir: Path) -> list[Path]:

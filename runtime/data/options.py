@@ -21,15 +21,17 @@ from .readers.whatsapp import DATE_ORDERS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments that say how the files are to be read."""
-    parser.add_argument("--format", metavar="NAME", help=f"how the files are laid out, where their content does not tell: {', '.join(choices())}")
-    parser.add_argument("--encoding", metavar="NAME", help=f"the text's encoding, where the bytes do not tell: {', '.join(FORCED)}")
+    """Arguments about how the files are read."""
+    parser.add_argument(
+        "--format", metavar="NAME", help=f"read every file as this format, not as the one that its content shows: {', '.join(choices())}"
+    )
+    parser.add_argument("--encoding", metavar="NAME", help=f"the encoding of every file, if its bytes do not show it: {', '.join(FORCED)}")
     parser.add_argument(
         "--me",
         metavar="NAME",
         action="append",
         default=[],
-        help=f"chat logs ({', '.join(chat_formats())}): whose voice is learned; give it again for another spelling; without it the speakers are listed",
+        help=f"chat logs ({', '.join(chat_formats())}): whose messages are learned; again for another spelling; without it the speakers are listed",
     )
     parser.add_argument(
         "--column",
@@ -41,10 +43,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--date-order",
         metavar="ORDER",
-        help=f"{', '.join(formats_with('date_order'))}: {', '.join(DATE_ORDERS)}, where the chat itself does not tell",
+        help=f"{', '.join(formats_with('date_order'))}: {', '.join(DATE_ORDERS)}, if the chat itself does not show it",
     )
     parser.add_argument(
-        "--max-drop-share", type=float, metavar="SHARE", help="go on although more than this share of the records is dropped (1: any)"
+        "--max-drop-share", type=float, metavar="SHARE", help="continue even if up to this share of the records is dropped (1: any loss)"
     )
     parser.add_argument(
         "--report", type=Path, metavar="FILE.html", help="write a page with counts, lengths and examples; it holds excerpts of your texts"
@@ -57,10 +59,10 @@ def options_from(
     train: Mapping[str, Any] | None = None,
     progress: Callable[[int, int, int], None] | None = None,
 ) -> IngestOptions:
-    """UserError for a value that cannot be."""
+    """UserError for a value that is not possible."""
     share = arguments.max_drop_share
     if share is not None and not 0 <= share <= 1:
-        raise UserError("--max-drop-share", f"{share} is no share", allowed="0 to 1")
+        raise UserError("--max-drop-share", f"{share} is not a share", allowed="0 to 1")
     read = ReadOptions(arguments.format, arguments.encoding, columns_of(arguments.column), tuple(arguments.me), arguments.date_order)
     return IngestOptions(read, share, dict(model or {}), dict(train or {}), progress, arguments.report)
 

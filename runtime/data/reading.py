@@ -1,4 +1,4 @@
-"""All sources one after another: detected, opened by their reader, chat logs turned into conversations.
+"""All sources one after another: recognised, read by their format's reader, chat logs turned into conversations.
 
 In:  the sources and the user's reading options.
 Out: an iterator of Conversation | Quarantined, and FileReports filled in along the way.
@@ -89,7 +89,7 @@ class Reading:
             if how is None:
                 entry.skipped = EMPTY
             elif not how.format.is_choice and not source.named:
-                entry.skipped = f"nothing that could be learned is in it: {how.evidence}"  # account data and settings, in an app's export
+                entry.skipped = f"contains nothing to learn: {how.evidence}"  # account data and settings, in an app's export
             else:
                 return self._opened(source, entry, how)
         except UserError as error:
@@ -124,7 +124,9 @@ class Reading:
                 speakers.update(said)
         if silent:
             raise UserError(
-                silent[0], f"is a chat log, and nobody said whose voice is learned; its speakers: {_listed(speakers)}", remedy="--me NAME"
+                silent[0],
+                f"is a chat log, and nobody has said whose messages are to be learned; its speakers: {_listed(speakers)}",
+                remedy="--me NAME",
             )
 
     def _check_me(self, chats: Sequence[FileToRead]) -> None:
@@ -150,7 +152,7 @@ class Reading:
             yield Quarantined(file.source.name, 0, "unreadable_file", str(error), "")
 
     def _speech(self, file: FileToRead) -> Iterator[ChatLine | Quarantined]:
-        """Only what people said goes on; the rest is counted."""
+        """Only what people said is passed on; the rest is counted."""
         for line in file.records():
             if isinstance(line, Quarantined):
                 yield line

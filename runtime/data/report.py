@@ -1,6 +1,6 @@
-"""What ingest tells about the data: every record accounted for.
+"""What ingest says about the data: every record accounted for.
 
-In:  counts, as the run goes on.
+In:  counts, while the run continues.
 Out: IngestReport; as_json() is what --json prints and what the cache keeps.
 records == kept + the sum of dropped, always.
 """
@@ -26,14 +26,14 @@ class FileReport:
     format: str = ""
     encoding: str = ""
     evidence: str = ""
-    """what told the encoding and the format"""
+    """what in the file shows the encoding and the format"""
     date_order: str = ""
-    """WhatsApp: the order of day, month and year that was taken, and why"""
+    """chat logs whose dates do not say what is the day: the order of day, month and year that was used, and why"""
     records: int = 0
     kept: int = 0
     dropped: Counter = field(default_factory=Counter)
     unmapped_columns: list[str] = field(default_factory=list)
-    """columns or keys of the table that nothing was made of"""
+    """columns of the table that were not used"""
     skipped: str = ""
     """why the whole file was left out; empty: it was read"""
 
@@ -43,7 +43,7 @@ class IngestReport:
     """The account of one ingest run."""
 
     records: int = 0
-    """conversations, rows or notes found"""
+    """conversations, rows and notes that were read"""
     kept: int = 0
     dropped: Counter = field(default_factory=Counter)
     """records by reason"""
@@ -59,13 +59,13 @@ class IngestReport:
     prompts_trimmed: int = 0
     """prompts too long for the window, of which the end was kept"""
     turns_removed: Counter = field(default_factory=Counter)
-    """turns taken out of kept conversations, by rule"""
+    """turns removed from kept conversations, by rule"""
     turns_not_learned: Counter = field(default_factory=Counter)
     """answers of kept conversations that stay as context only, by rule"""
     redacted: Counter = field(default_factory=Counter)
     """conversations in which something was replaced by a placeholder"""
     lines_skipped: Counter = field(default_factory=Counter)
-    """chat-log lines that are no speech, by kind"""
+    """chat-log lines that are not speech, by kind"""
     speakers: Counter = field(default_factory=Counter)
     """messages by speaker, of chat logs"""
     languages: Counter = field(default_factory=Counter)
@@ -123,7 +123,7 @@ class IngestReport:
             f"{self.labels:,} learned); {self.heldout:,} held out"
         ]
         lines += [f"  {count} dropped: {reason.replace('_', ' ')}" for reason, count in self.dropped.most_common()]
-        lines += [f"  {_count(count, 'turn')} taken out: {rule.replace('_', ' ')}" for rule, count in self.turns_removed.most_common()]
+        lines += [f"  {_count(count, 'turn')} removed: {rule.replace('_', ' ')}" for rule, count in self.turns_removed.most_common()]
         lines += [
             f"  {_count(count, 'answer')} read but not learned: {rule.replace('_', ' ')}" for rule, count in self.turns_not_learned.most_common()
         ]
@@ -133,7 +133,7 @@ class IngestReport:
             f"  {example['file']}: not read to its end, {_without_name(example['detail'], example['file'])}"
             for example in self.examples.get("unreadable_file", ())
         ]
-        lines += [f"  {entry.name}: nothing was made of {', '.join(entry.unmapped_columns)}" for entry in self.files if entry.unmapped_columns]
+        lines += [f"  {entry.name}: columns not used: {', '.join(entry.unmapped_columns)}" for entry in self.files if entry.unmapped_columns]
         lines += [f"  {entry.name}: dates read as {entry.date_order}" for entry in self.files if entry.date_order]
         if self.prompts_trimmed:
             lines.append(f"  {_count(self.prompts_trimmed, 'prompt')} longer than half the window: only the end was kept")
@@ -146,5 +146,5 @@ def _count(number: int, noun: str) -> str:
 
 
 def _without_name(sentence: str, name: str) -> str:
-    """An error's sentence begins with the file's name, which the line says already."""
+    """An error's sentence begins with the file's name, which the line has already."""
     return sentence.removeprefix(f"{name}: ")

@@ -19,7 +19,8 @@ _STYLE = """
 :root { color-scheme: light dark; --line: #8884; --bar: #3b7dd8; --drop: #c0562f; }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
-table { border-collapse: collapse; width: 100%; } th, td { text-align: left; padding: .3rem .6rem; border-bottom: 1px solid var(--line); vertical-align: top; }
+table { border-collapse: collapse; width: 100%; } 
+th, td { text-align: left; padding: .3rem .6rem; border-bottom: 1px solid var(--line); vertical-align: top; }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .bar { background: var(--bar); height: .8rem; border-radius: 2px; min-width: 1px; } .bar.drop { background: var(--drop); }
 .wide { width: 45%; } .quiet { opacity: .7; } .excerpt { overflow-wrap: anywhere; } details { margin: .6rem 0; } summary { cursor: pointer; }
@@ -77,7 +78,7 @@ def _files(report: IngestReport) -> str:
         reasons = ", ".join(f"{_words(reason)} {count:,}" for reason, count in Counter(entry.dropped).most_common())
         notes = [f"left out: {entry.skipped}"] if entry.skipped else []
         notes += [f"dates read as {entry.date_order}"] if entry.date_order else []
-        notes += [f"nothing was made of the columns {', '.join(entry.unmapped_columns)}"] if entry.unmapped_columns else []
+        notes += [f"columns not used: {', '.join(entry.unmapped_columns)}"] if entry.unmapped_columns else []
         how = " · ".join(filter(None, (entry.format, entry.encoding)))
         rows.append(
             f'<tr><td class="excerpt">{escape(entry.name)}<div class="quiet">{escape(how)}<br>{escape(entry.evidence)}'
@@ -90,9 +91,9 @@ def _files(report: IngestReport) -> str:
 def _reasons(report: IngestReport) -> str:
     tables = [
         ("Dropped, by reason", "records", report.dropped, "drop"),
-        ("Turns taken out of kept records", "turns", report.turns_removed, "drop"),
+        ("Turns removed from kept records", "turns", report.turns_removed, "drop"),
         ("Answers read but not learned", "turns", report.turns_not_learned, "drop"),
-        ("Lines that are no speech", "lines", report.lines_skipped, "drop"),
+        ("Lines that are not speech", "lines", report.lines_skipped, "drop"),
         ("Replaced by placeholders", "records", report.redacted, ""),
     ]
     return "".join(_bars(title, unit, counts, kind) for title, unit, counts, kind in tables)
@@ -126,20 +127,20 @@ def _histogram(report: IngestReport) -> str:
 
 
 def _examples(report: IngestReport) -> str:
-    """A few of everything, folded away."""
+    """A few of everything, each kind under a title that opens it."""
     kept = report.examples.get("kept", [])
-    others = {reason: found for reason, found in report.examples.items() if reason != "kept"}
+    others = {reason: entries for reason, entries in report.examples.items() if reason != "kept"}
     parts = [_fold(f"Kept (the first {len(kept)})", kept)] if kept else []
-    parts += [_fold(f"{_words(reason)} (the first {len(found)})", found) for reason, found in others.items()]
+    parts += [_fold(f"{_words(reason)} (the first {len(entries)})", entries) for reason, entries in others.items()]
     return "<h2>Examples</h2>" + "".join(parts) if parts else ""
 
 
-def _fold(title: str, found: Iterable[dict]) -> str:
+def _fold(title: str, entries: Iterable[dict]) -> str:
     rows = "".join(
         f'<tr><td class="quiet">{escape(str(entry.get("file", "")))}, {entry.get("line", "")}</td>'
         f'<td class="excerpt">{escape(str(entry.get("title", "") or ""))} {escape(str(entry.get("excerpt", "")))}'
         f'<div class="quiet">{escape(str(entry.get("detail", "")))}</div></td></tr>'
-        for entry in found
+        for entry in entries
     )
     return f"<details><summary>{escape(title)}</summary><table>{rows}</table></details>"
 

@@ -1,4 +1,4 @@
-"""Chat logs to conversations: whose voice is learned, what belongs together.
+"""Chat logs to conversations: whose messages are learned, what belongs together.
 
 In:  ChatLine of speech in the order of the log, the names of "me", the scenario's gaps.
 Out: Conversation: the owner's messages are the assistant's turns, everyone else's the user's.
@@ -56,7 +56,7 @@ def _is_long(lines: list[ChatLine], following: ChatLine, me: frozenset[str]) -> 
 
 
 def _gap_minutes(before: ChatLine, after: ChatLine) -> float:
-    """0 when a time is missing; a clock that was set back is no silence."""
+    """0 when a time is missing; a clock that was set back is not silence."""
     if before.timestamp_s is None or after.timestamp_s is None:
         return 0.0
     return max(0.0, (after.timestamp_s - before.timestamp_s) / 60)
@@ -73,7 +73,8 @@ def _conversation(lines: list[ChatLine], me: frozenset[str], rules: DataRules, f
     for line in lines:
         mine = is_mine(line, me)
         joins = previous is not None and is_mine(previous, me) == mine and _gap_minutes(previous, line) <= rules.join_gap_minutes
-        is_named = not mine and len(others) > 1 and not (joins and previous.speaker == line.speaker)
+        is_same_speaker = previous is not None and previous.speaker == line.speaker
+        is_named = not mine and len(others) > 1 and not (joins and is_same_speaker)
         text = f"{line.speaker}: {line.text}" if is_named else line.text
         if joins:
             before = messages.pop()

@@ -74,7 +74,7 @@ class Splitter:
         return self._pieces(system, exchanges(messages[len(system) :]))
 
     def prepared(self, conversation: Conversation) -> list[Message]:
-        """The turns as the chat template can write them: note prompt added, tool turns folded in, loose ends cut off."""
+        """The turns as the chat template can write them: note prompt added, tool turns merged, turns after the last answer cut off."""
         messages = list(conversation.messages)
         if messages and messages[0].metadata.get("note"):
             messages.insert(0, Message("user", self._note_prompt(conversation)))
@@ -114,7 +114,7 @@ class Splitter:
         return Encoded(encoded.token_ids, encoded.label_mask)
 
     def _pieces(self, system: list[Message], parts: list[list[Message]]) -> list[Encoded]:
-        """Greedy: as many exchanges as fit, preceded by as many old ones as the overlap allows."""
+        """Greedy: as many exchanges as fit, preceded by as many earlier ones as the overlap allows."""
         sizes = [sum(len(self._tokenizer.encode(message.text)) + self._turn_tokens for message in part) for part in parts]
         samples: list[Encoded] = []
         first = 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import codecs
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -71,11 +71,11 @@ def detect_encoding(head: bytes, where: str, forced: str | None = None) -> Encod
     broken = sum(1 for line in lines if _first_bad_utf8(line) is not None)
     if valid > broken or (valid == 0 and 0 < broken <= len(lines) // 4):
         return Encoding("utf-8", f"{broken} of the first {len(lines)} lines are not valid UTF-8")
-    raise undecodable(where, bad, head[bad : bad + 1], "UTF-8 nor GB18030")
+    raise undecodable(where, bad, head[bad : bad + 1], "UTF-8 or GB18030")
 
 
 def undecodable(where: str, offset_bytes: int, byte: bytes, encoding: str) -> UserError:
-    """The sentence for bytes that are no text."""
+    """The sentence for bytes that are not text."""
     shown = f"0x{byte[0]:02X}" if byte else "the end"
     return UserError(
         where,
@@ -86,7 +86,7 @@ def undecodable(where: str, offset_bytes: int, byte: bytes, encoding: str) -> Us
 
 
 def _first_bad_utf8(data: bytes) -> int | None:
-    """Offset of the first byte that is not UTF-8; a character cut off at the end is no fault."""
+    """Offset of the first byte that is not UTF-8; a character cut off at the end is not an error."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
         decoder.decode(data)
@@ -106,7 +106,7 @@ def _detect_utf16(head: bytes, where: str) -> Encoding:
             text = "\0"
         if not any(unicodedata.category(character) in ("Cc", "Cn", "Co") and character not in "\t\n\r\f" for character in text):
             return Encoding(name, f"{max(even, odd)} zero bytes, all but {min(even, odd)} on one side of their pairs")
-    raise UserError(where, f"byte {head.index(0)} is zero: this is no text file", allowed="UTF-8, UTF-16, GB18030 text")
+    raise UserError(where, f"byte {head.index(0)} is zero: this is not a text file", allowed="UTF-8, UTF-16, GB18030 text")
 
 
 def _gb18030_evidence(head: bytes) -> str:
@@ -171,12 +171,12 @@ def iter_lines(stream: BinaryIO, encoding: Encoding, where: str) -> Iterator[tup
             return
 
 
-def _decode_lines(block: bytes, encoding: Encoding, offset: int) -> list[str | BadBytes]:
+def _decode_lines(block: bytes, encoding: Encoding, offset: int) -> Sequence[str | BadBytes]:
     """A whole block at once; one by one only when something in it does not decode."""
     try:
         return block.decode(encoding.name).split("\n")
     except UnicodeDecodeError:
-        pass  # not an answer yet: the loop below finds which line it is
+        pass  # the loop below finds the line
     lines: list[str | BadBytes] = []
     for raw in block.split(b"\n"):
         try:
@@ -201,4 +201,8 @@ def _lines_of_text(pieces: Iterator[str], where: str) -> Iterator[tuple[int, str
 
 def _check_line_length(length: int, number: int, where: str) -> None:
     if length > MAX_LINE_BYTES:
-        raise UserError(where, f"line {number} is longer than {MAX_LINE_BYTES >> 20} MB", remedy="this is no line-based file: check --format")
+        raise UserError(
+            where,
+            f"line {number} is longer than {MAX_LINE_BYTES >> 20} MB",
+            remedy="check --format: a file that is read line by line has no such lines",
+        )

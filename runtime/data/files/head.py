@@ -2,7 +2,7 @@
 
 In:  a source's first HEAD_BYTES bytes.
 Out: Head: the bytes, and from them, when they are asked for, encoding, text, lines and the first JSON object.
-Asking for text raises UserError where the bytes are no text: only a reader of documents looks at `data` alone.
+Asking for text raises UserError where the bytes are not text: only a reader of documents looks at `data` alone.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Head:
 
     @cached_property
     def json(self) -> FirstJson | None:
-        """None when the text is no JSON."""
+        """None when the text is not JSON."""
         if self.text[:1] == "[":
             return _array(self.text)
         return self._objects() if self.text[:1] == "{" else None
@@ -94,7 +94,7 @@ def read_head(source: Source, forced_encoding: str | None = None) -> Head:
 def _array(text: str) -> FirstJson | None:
     """An array of objects; a line of a chat log may begin with a bracket, too."""
     try:
-        item = json.JSONDecoder().raw_decode(text, re.match(r"\[\s*", text).end())[0]
+        item = json.JSONDecoder().raw_decode(text[1:].lstrip())[0]
     except (ValueError, RecursionError):
         item = None  # it may only be cut off: the brackets decide
     if isinstance(item, dict):
@@ -103,7 +103,7 @@ def _array(text: str) -> FirstJson | None:
 
 
 def _parse(line: str) -> Any:
-    """None for what is no JSON."""
+    """None for what is not JSON."""
     try:
         return json.loads(line)
     except (ValueError, RecursionError):

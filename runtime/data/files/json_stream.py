@@ -2,7 +2,7 @@
 
 In:  the document's text in pieces.
 Out: JsonStream, a cursor: it enters objects and arrays, and takes or skips the value it stands before.
-The buffer holds little more than the value that is taken. What comes later is not known: whoever needs a later key first
+The buffer holds little more than the value that is taken. What comes later is not known yet: a reader that needs a later key first
 goes through the document twice.
 """
 
@@ -20,9 +20,9 @@ from .sources import Source
 MAX_VALUE_CHARS = 64 << 20
 _DECODER = json.JSONDecoder()
 _AFTER_NUMBER = tuple(" \t\r\n,]}")
-_BLANK = re.compile(r"[ \t\r\n,]*")
+_BLANKS = re.compile(r"[ \t\r\n,]+")
 _BRACKET = re.compile(r'([\[{])|([\]}])|"[^"\\]*(?:\\.[^"\\]*)*"|(")', re.DOTALL)
-"""1: one more level; 2: one level less; neither: a whole string, which may hold brackets; 3: a string that is not all there yet"""
+"""1: one more level; 2: one level less; neither: a whole string, which may hold brackets; 3: a string whose end is not read yet"""
 
 
 def text_of(source: Source, encoding: Encoding) -> Callable[[], Iterator[str]]:
@@ -44,7 +44,8 @@ class JsonStream:
     def is_finished(self) -> bool:
         """Whether nothing but blanks is left."""
         while True:
-            self._at = _BLANK.match(self._buffer, self._at).end()
+            if blanks := _BLANKS.match(self._buffer, self._at):
+                self._at = blanks.end()
             if self._at < len(self._buffer):
                 return False
             if not self._more():
@@ -57,19 +58,19 @@ class JsonStream:
         return self._buffer[self._at]
 
     def finish(self) -> None:
-        """UserError when something follows the document."""
+        """UserError when there is more text after the document."""
         if not self.is_finished():
-            self._refuse(f"something follows its end: {self._buffer[self._at : self._at + 20]!r}")
+            self._refuse(f"there is more text after its end: {self._buffer[self._at : self._at + 20]!r}")
 
     def items(self) -> Iterator[None]:
-        """Once for each item of the array that begins here, standing before it; take, skip or enter it, then go on."""
+        """Once for each item of the array that begins here, standing before it; take, skip or enter it, then continue."""
         self._enter("[")
         while self.sign() != "]":
             yield
         self._at += 1
 
     def members(self) -> Iterator[str]:
-        """The keys of the object that begins here, standing before the value; take, skip or enter it, then go on."""
+        """The keys of the object that begins here, standing before the value; take, skip or enter it, then continue."""
         self._enter("{")
         while self.sign() != "}":
             key = self.value()
@@ -82,10 +83,11 @@ class JsonStream:
     def value(self) -> Any:
         """The whole value that begins here; tried again with twice the text while it may only be unfinished."""
         is_number = self.sign() in "-0123456789"
+        value: Any = None
         while True:
             try:
                 value, end = _DECODER.raw_decode(self._buffer, self._at)
-                # A number may go on in the next piece ("0" of "0.5", "0." of "0.5"): it is whole before a separator, or at the end.
+                # A number may continue in the next piece ("0" of "0.5", "0." of "0.5"): it is whole before a separator, or at the end.
                 if not is_number or self._buffer[end : end + 1] in _AFTER_NUMBER:
                     self._at = end
                     return value
@@ -110,17 +112,17 @@ class JsonStream:
         depth = 0
         while True:
             end = len(self._buffer)
-            for found in _BRACKET.finditer(self._buffer, self._at):
-                group = found.lastindex
+            for bracket in _BRACKET.finditer(self._buffer, self._at):
+                group = bracket.lastindex
                 if group == 1:
                     depth += 1
                 elif group == 2:
                     depth -= 1
                     if depth == 0:
-                        self._at = found.end()
+                        self._at = bracket.end()
                         return
                 elif group == 3:
-                    end = found.start()
+                    end = bracket.start()
                     break
             self._at = end
             if not self._more() or len(self._buffer) > MAX_VALUE_CHARS:

@@ -15,7 +15,7 @@ import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, Any, BinaryIO
 
 from ...errors import UserError
 
@@ -50,7 +50,7 @@ class Source:
     named: bool = False
     """the user named this very file: then it must be readable, while a stray file in a folder is only reported"""
     fault: str = ""
-    """why it cannot be read, where a stray file or folder showed that at once; it is then reported and left out"""
+    """why it cannot be read, if that was seen when the folder was listed; it is then reported and left out"""
     progress: Progress = field(default_factory=lambda: Progress(), compare=False, repr=False)
     """how far the stream that was opened last has been read"""
 
@@ -70,7 +70,7 @@ class Source:
             raise self.unreadable(error) from None
 
     def unreadable(self, error: Exception) -> UserError:
-        """The sentence for a source that breaks while it is opened or read."""
+        """The sentence for a source that fails while it is opened or read."""
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         return UserError(self.name, f"cannot be read ({reason})", remedy="check the file and its permissions")
 
@@ -91,7 +91,7 @@ class Progress:
 
 
 class _Followed(io.BufferedReader):
-    """A stream that tells how far it is, and names its source when it breaks; read in large pieces, so that costs nothing."""
+    """A stream that counts what was read, and names its source when reading fails; read in large pieces, so that costs nothing."""
 
     def __init__(self, raw: io.RawIOBase, source: Source) -> None:
         super().__init__(raw, _HASH_CHUNK_BYTES)
@@ -109,13 +109,13 @@ class _Followed(io.BufferedReader):
 class _Member(io.RawIOBase):
     """A zip member that closes its archive when it is closed."""
 
-    def __init__(self, archive: zipfile.ZipFile, stream: io.BufferedIOBase) -> None:
+    def __init__(self, archive: zipfile.ZipFile, stream: IO[bytes]) -> None:
         self._archive, self._stream = archive, stream
 
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: memoryview) -> int:
+    def readinto(self, buffer: Any, /) -> int:
         try:
             piece = self._stream.read(len(buffer))
         except Exception as error:  # zlib.error, BadZipFile, EOFError: a damaged member, whatever the library calls it
@@ -201,7 +201,7 @@ def _archive(path: Path, name: str, endings: Endings) -> Iterator[Source]:
         with zipfile.ZipFile(path) as archive:
             members = sorted(archive.infolist(), key=lambda info: info.filename)
     except (*_ARCHIVE_ERRORS, ValueError) as error:
-        raise UserError(name, f"is no readable zip archive ({error})", remedy="export it again") from None
+        raise UserError(name, f"is not a readable zip archive ({error})", remedy="export it again") from None
     usable = [info for info in members if _is_usable(info, endings)]
     if not usable:
         raise UserError(name, "holds no file that can be read", allowed=" ".join(endings.known))
@@ -209,7 +209,7 @@ def _archive(path: Path, name: str, endings: Endings) -> Iterator[Source]:
         if info.flag_bits & 1:
             raise UserError(f"{name}!{info.filename}", "is encrypted", remedy="unpack it with its password and name the folder")
         if info.file_size > _MAX_MEMBER_BYTES or info.file_size > _MAX_ARCHIVE_RATIO * max(info.compress_size, 1024):
-            raise UserError(f"{name}!{info.filename}", f"unpacks to {info.file_size} bytes, which no export does", remedy="unpack it yourself")
+            raise UserError(f"{name}!{info.filename}", f"would unpack to {info.file_size} bytes, more than any export", remedy="unpack it yourself")
         yield Source(f"{name}!{info.filename}", path, info.filename, info.file_size)
 
 

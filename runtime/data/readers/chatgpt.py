@@ -2,7 +2,7 @@
 
 In:  an array of conversations, each a tree of messages (`mapping`) and the leaf that was last looked at (`current_node`).
 Out: one Conversation for each: the branch from the root to the current leaf.
-Regenerated answers are other branches and are left out; hidden system messages and the model's thoughts are no turns.
+Regenerated answers are other branches and are left out; hidden system messages and the model's thoughts are not turns.
 """
 
 from __future__ import annotations
@@ -30,15 +30,16 @@ def looks_like_chatgpt(head: Head) -> str | None:
     if first.value is None:
         is_cut = first.layout == "json" and re.match(r"\[\s*\{", head.text) and re.search(r'"mapping"\s*:', head.text)
         return "array of conversations with a mapping" if is_cut else None
-    objects = [first.value, first_row(head).value]
-    return "conversations with a mapping" if any(isinstance(found.get("mapping"), dict) for found in objects) else None
+    objects = [found.value for found in (first, first_row(head)) if found is not None and found.value is not None]
+    return "conversations with a mapping" if any(isinstance(value.get("mapping"), dict) for value in objects) else None
 
 
 def read_chatgpt(file: FileToRead) -> Iterator[Conversation | Quarantined]:
     """Conversations in the export's order, numbered from 1."""
     source = file.source
     for number, item in enumerate(iter_json_items(text_of(source, file.encoding), source.name), start=1):
-        title = item.get("title") if isinstance(item, dict) and isinstance(item.get("title"), str) else ""
+        title = item.get("title") if isinstance(item, dict) else ""
+        title = title if isinstance(title, str) else ""
         try:
             messages = join_turns(branch_messages(item))
         except BadRecord as error:
@@ -84,8 +85,8 @@ def _created(node: dict) -> float:
 def _turn(message: Any) -> Iterator[Message]:
     if not isinstance(message, dict):
         return
-    author, content, metadata = (message.get(key) if isinstance(message.get(key), dict) else {} for key in ("author", "content", "metadata"))
-    role = ROLE_NAMES.get(author.get("role")) if isinstance(author.get("role"), str) else None
+    author, content, metadata = (_object(message, key) for key in ("author", "content", "metadata"))
+    role = ROLE_NAMES.get(str(author.get("role")))
     if role is None:
         raise BadRecord("unknown_role", f"a message is from {author.get('role')!r}")
     text = _words(content)
@@ -97,6 +98,12 @@ def _turn(message: Any) -> Iterator[Message]:
         yield Message("tool", f"{recipient}({text})", {"call": True})
     else:
         yield Message(role, text)
+
+
+def _object(message: dict, key: str) -> dict:
+    """A part of a message; empty where it is missing or of another type."""
+    value = message.get(key)
+    return value if isinstance(value, dict) else {}
 
 
 def _words(content: dict) -> str:

@@ -79,6 +79,6 @@ class Format:
     prepare: Callable[[FileToRead], FileToRead] | None = None
     """looks through the whole file before any is read and returns it with what it found; UserError for a file that must be left out"""
     is_document: bool = False
-    """bytes that are no plain text (a zip archive of XML, a database): recognised before an encoding is looked for, and never unpacked"""
+    """bytes that are not plain text (a zip archive of XML, a database): recognised before an encoding is looked for, and never unpacked"""
     is_choice: bool = True
     """--format can name it. What cannot be chosen is only recognised, and read only if the user named the file itself"""

@@ -1,7 +1,7 @@
 """JSON Lines and JSON arrays of rows, in whichever shape of shapes.py the file's first usable row has.
 
 In:  a Source whose text is one JSON object per line, or one array (or object holding an array) of them.
-Out: one Conversation or Quarantined for each row; empty lines are no rows.
+Out: one Conversation or Quarantined for each row; empty lines are not rows.
 A row is split off at "\\n" only, and an array is parsed item by item, so memory does not grow with the file.
 """
 
@@ -22,16 +22,16 @@ from .shapes import SHAPES, Shape
 
 Item = Conversation | Quarantined
 RECORD_KEYS = ("data", "train", "conversations", "examples", "rows", "items", "records")
-"""Under one of these an object holds rows, if it is no row itself."""
+"""Under one of these keys an object holds rows, unless it is a row itself."""
 SUFFIXES = (".jsonl", ".ndjson", ".json")
-_scan = json.JSONDecoder().scan_once
+_scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]  # in no documentation, but what json.loads itself calls
 
 
 def read_jsonl(source: Source, encoding: Encoding, shape: Shape | None = None) -> Iterator[Item]:
     """Rows of a .jsonl file; `shape` forces one, else the first row that fits any decides."""
     with source.open() as stream:
         for number, line in iter_lines(stream, encoding, source.name):
-            if type(line) is BadBytes:
+            if isinstance(line, BadBytes):
                 detail = f"byte {line.offset_bytes} is not valid {encoding.name.upper()}"
                 yield Quarantined(source.name, number, "undecodable", detail, excerpt(line.raw[:480].decode("utf-8", "backslashreplace")))
                 continue
@@ -71,10 +71,10 @@ def convert_row(row: Any, shape: Shape | None, source: str, number: int, raw: st
     """One row to a conversation, or to the reason why not."""
     try:
         if not isinstance(row, dict):
-            raise BadRecord("bad_row", f"is {type(row).__name__}, an object is needed")
+            raise BadRecord("bad_row", f"is of type {type(row).__name__}, an object is needed")
         if shape is None or not shape.fits(row):
-            wanted = f"the keys of {shape.name} ({', '.join(shape.keys)})" if shape else "keys of any known form"
-            raise BadRecord("bad_row", f"has not {wanted}, but {', '.join(map(str, row)) or 'none'}")
+            wanted = f"the form {shape.name} needs {', '.join(shape.keys)}" if shape else "no known form has these"
+            raise BadRecord("bad_row", f"has the keys {', '.join(map(str, row)) or '(none)'}; {wanted}")
         messages = shape.convert(row)
     except BadRecord as error:
         return Quarantined(source, number, error.reason, str(error), excerpt(raw if raw is not None else _dump(row)))

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...message import Message
+from ...message import Message, Role
 from ..records import BadRecord, join_turns
 
 Row = Mapping[str, Any]
 
-ROLE_NAMES = {
+ROLE_NAMES: Mapping[str, Role] = {
     "system": "system",
     "developer": "system",
     "user": "user",
@@ -54,7 +54,8 @@ class Shape:
     convert: Callable[[Row], tuple[Message, ...]]
 
     def fits(self, row: Row) -> bool:
-        for group in self.keys:
+        """Whether the row has all keys."""
+        for group in self.keys:  # noqa: SIM110 (asked for every row, where a generator costs more than this loop)
             if group not in row and not any(key in row for key in group.split("|")):
                 return False
         return True
@@ -69,7 +70,7 @@ def openai_messages(row: Row) -> tuple[Message, ...]:
     is_plain, before = True, "system"
     for number, turn in enumerate(turns, start=1):
         if not isinstance(turn, dict):
-            raise BadRecord("bad_turn", f"turn {number} is no object")
+            raise BadRecord("bad_turn", f"turn {number} is not an object")
         name, content = turn.get("role"), turn.get("content")
         role = ROLE_NAMES.get(name) if isinstance(name, str) else None
         if role is None:
@@ -86,7 +87,7 @@ def openai_messages(row: Row) -> tuple[Message, ...]:
     return tuple(messages) if is_plain else join_turns(messages)
 
 
-def _rich_turn(turn: Row, role: str, content: Any, number: int) -> Iterable[Message]:
+def _rich_turn(turn: Row, role: Role, content: Any, number: int) -> Iterable[Message]:
     """Tool calls, content in parts, weights: everything beyond role and a text."""
     calls = turn.get("tool_calls") or ([{"function": turn["function_call"]}] if turn.get("function_call") else [])
     if content is None:
@@ -190,7 +191,7 @@ SHAPES: tuple[Shape, ...] = (
 """In the order in which a row is tried."""
 
 
-def _turns(value: Any, role: str, where: str) -> list[Message]:
+def _turns(value: Any, role: Role, where: str) -> list[Message]:
     if isinstance(value, list):
         return list(openai_messages({"messages": value})) if value else []
     if not isinstance(value, str):

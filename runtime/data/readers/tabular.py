@@ -2,7 +2,7 @@
 
 In:  a table with a header row; the user may say which column is what (--column user=Question --column assistant=Answer).
 Out: Conversation or Quarantined for each row (for role/content tables: for each conversation).
-Columns that nobody mapped are named in the report, so that a misspelt header is not lost in silence.
+Columns that nobody mapped are named in the report, so that a misspelt header is noticed.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def iter_table(source: Source, encoding: Encoding, delimiter: str | None) -> Ite
             except StopIteration:
                 return
             except csv.Error as error:
-                yield number, Quarantined(source.name, number, "bad_row", f"is no row of a table ({error})", "")
+                yield number, Quarantined(source.name, number, "bad_row", f"is not a row of a table ({error})", "")
                 number = reader.line_num + 2
                 continue
             if any(cell.strip() for cell in cells):
@@ -99,12 +99,12 @@ def iter_table(source: Source, encoding: Encoding, delimiter: str | None) -> Ite
 
 
 def header_of(line: str, delimiter: str | None, where: str) -> tuple[list[str], str]:
-    """Column names of a table's first line, and its delimiter. UserError when it is no row."""
+    """Column names of a table's first line, and its delimiter. UserError when it is not a row."""
     delimiter = delimiter or looks_tabular([line], ".csv") or ","
     try:
         return [name.strip() for name in next(csv.reader([line], delimiter=delimiter), [])], delimiter
     except csv.Error as error:
-        raise UserError(where, f"its first line is no header of a table ({error})", remedy="save it as CSV again, or check --format") from None
+        raise UserError(where, f"its first line is not the header of a table ({error})", remedy="save it as CSV again, or check --format") from None
 
 
 def _kept_ends(pieces: Iterator[str]) -> Iterator[str]:

@@ -159,7 +159,7 @@ def _owner_id(information: Any) -> str | None:
 
 def _line(message: Any, chat: str, source: str, number: int, owner: str | None) -> ChatLine | Quarantined:
     if not isinstance(message, dict):
-        return Quarantined(source, number, "bad_message", f"message {number} is no object", str(message)[:120])
+        return Quarantined(source, number, "bad_message", f"message {number} is not an object", str(message)[:120])
     text = plain_text(message.get("text", ""))
     if text is None:
         return Quarantined(source, number, "bad_message", f"message {number} has a text of an unknown form", str(message.get("text"))[:120])
@@ -183,7 +183,8 @@ def plain_text(text: Any) -> str | None:
     if not isinstance(text, list):
         return None
     pieces = [piece if isinstance(piece, str) else piece.get("text") if isinstance(piece, dict) else None for piece in text]
-    return "".join(pieces) if all(isinstance(piece, str) for piece in pieces) else None
+    words = [piece for piece in pieces if isinstance(piece, str)]
+    return "".join(words) if len(words) == len(pieces) else None
 
 
 def _time_s(message: dict) -> float | None:

@@ -2,7 +2,7 @@
 
 In:  lines "[date, time] Name: text" (iPhone) or "date, time - Name: text" (Android) in whichever language, clock and date order.
 Out: ChatLine for each message; notices, media placeholders and deleted messages keep their kind.
-The order of day, month and year is the phone's, and no line says which: the order is taken under which the chat runs forward.
+The order of day, month and year is the phone's, and no line says which: the reader uses the order in which the chat runs forward.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import calendar
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from ...errors import UserError
 from ..files.encoding import BadBytes, Encoding, iter_lines
@@ -47,13 +48,15 @@ _MEDIA = re.compile(
 _DELETED = re.compile(
     r"(?:this message was deleted|you deleted this message|diese nachricht wurde gelöscht|du hast diese nachricht gelöscht|se eliminó este mensaje"
     r"|eliminaste este mensaje|ce message a été supprimé|vous avez supprimé ce message|mensagem apagada|você apagou esta mensagem"
-    r"|questo messaggio è stato eliminato|данное сообщение удалено|вы удалили данное сообщение|此訊息已刪除|此消息已被?删除|您已?[刪删]除了?此[訊消]息"
+    r"|questo messaggio è stato eliminato|данное сообщение удалено|вы удалили данное сообщение|此訊息已刪除|此消息已被?删除"
+    r"|您已?[刪删]除了?此[訊消]息"
     r"|このメッセージは削除されました|삭제된 메시지입니다)\.?",
     re.IGNORECASE,
 )
 _NOTICE = re.compile(
     r"end-to-end encrypted|ende-zu-ende|cifrados? de extremo|chiffrés de bout|criptografia de ponta|端到端|エンドツーエンド|종단간|сквозн"
-    r"|(?:created (?:this )?group|added|removed|left|joined using|changed (?:the|this|their|to)|security code)\b|hat die gruppe|cambió|a créé le groupe",
+    r"|(?:created (?:this )?group|added|removed|left|joined using|changed (?:the|this|their|to)|security code)\b"
+    r"|hat die gruppe|cambió|a créé le groupe",
     re.IGNORECASE,
 )
 _SAMPLE_HEADERS = 20_000
@@ -84,7 +87,7 @@ class _Header:
 
 
 def parse_header(line: str) -> _Header | None:
-    """None for a line that goes on with the message before it."""
+    """None for a line that continues the message before it."""
     if not line[:24].strip(" [\u200e\u200f\ufeff\u202a\u202b\u202c")[:1].isdigit():
         return None
     match = _HEADER.match(line[:64].translate(_DIGITS).translate(_SPACES) + line[64:])
@@ -129,15 +132,15 @@ def date_order(headers: Iterable[_Header], where: str) -> DateOrder:
     jumps: dict[str, float] = {}
     steps_back: dict[str, int] = {}
     for order in DATE_ORDERS:
-        times = [header.time_s(order) for header in sample]
-        if None not in times:
-            steps = [after - before for before, after in zip(times, times[1:])]
+        times = [time_s for header in sample if (time_s := header.time_s(order)) is not None]
+        if len(times) == len(sample):
+            steps = [after - before for before, after in pairwise(times)]
             jumps[order] = sum(abs(step) * (1 if step >= 0 else 100) for step in steps)
             steps_back[order] = sum(step < 0 for step in steps)
     if not jumps:
         raise UserError(
             where,
-            "its dates fit no one order of day, month and year",
+            "its dates do not all fit one order of day, month and year",
             allowed=", ".join(DATE_ORDERS),
             remedy="the file may be two exports joined: split it",
         )

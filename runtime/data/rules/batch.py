@@ -95,7 +95,7 @@ class TextBatch:
         return bool(((self.codes >= 0xD800) & (self.codes <= 0xDFFF)).any())
 
     def turns_with_run(self, longest: int) -> dict[int, str]:
-        """Turns in which one character, not a digit, space or ruling sign, stands more than `longest` times in a row."""
+        """Turns in which one character, not a digit, space or ruling sign, occurs more than `longest` times in a row."""
         same = self.codes[1:] == self.codes[:-1]
         width = 1  # same[i] now says: codes[i .. i+width] are all equal
         while width < longest and same.any():
@@ -152,7 +152,7 @@ class FoldedBatch:
 
     @cached_property
     def shingles(self) -> np.ndarray:
-        """[max(0, F - 4)] uint32: a hash of every 5 code points; those across two conversations are for the reader to leave out"""
+        """[max(0, F - 4)] uint32: a hash of every 5 code points; those across two conversations are for the caller to leave out"""
         return shingle_hashes(self.codes)
 
     @cached_property

@@ -144,7 +144,7 @@ class _Generation:
     """Some hundred thousand texts in a temporary file, and their band keys in memory."""
 
     def __init__(self, spool_dir: Path) -> None:
-        self._file = tempfile.SpooledTemporaryFile(_SPOOL_BYTES, dir=spool_dir)
+        self._file = tempfile.SpooledTemporaryFile(_SPOOL_BYTES, dir=str(spool_dir))  # noqa: SIM115 (close() closes it)
         self._bands = [KeyIndex(_BAND_BITS) for _ in range(BANDS)]
         self._offsets, self._records = array("I", [0]), array("I")
 
@@ -248,7 +248,7 @@ def _shared(keys: np.ndarray) -> np.ndarray:
 
 def exact_keys(texts: FoldedTexts, numbers: Iterable[int]) -> np.ndarray:
     """The hashes of some of the texts, uint64"""
-    data, limits, hashed = memoryview(np.ascontiguousarray(texts.codes, "<u2")), texts.limits, hashlib.blake2b
+    data, limits, hashed = np.ascontiguousarray(texts.codes, "<u2").data, texts.limits, hashlib.blake2b
     digests = [hashed(data[limits[number] : limits[number + 1]], digest_size=8).digest() for number in numbers]
     return np.frombuffer(b"".join(digests), "<u8")
 

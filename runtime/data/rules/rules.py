@@ -1,7 +1,7 @@
 """The scenario's rules, applied to a batch of conversations.
 
 In:  conversations in the order of the input.
-Out: for each a Verdict: kept (perhaps with turns taken out, not learned or redacted) or dropped, with every decision and its evidence.
+Out: for each a Outcome: kept (perhaps with turns taken out, not learned or redacted) or dropped, with every decision and its evidence.
 Rules look in one fixed order, and a conversation is dropped once, for one reason, so counts never overlap.
 """
 
@@ -22,7 +22,7 @@ from ..text.redact import redact
 from ..text.words import WordFinder
 from .batch import SHINGLE_CHARS
 from .duplicates import ExactDuplicates, FoldedTexts, NearDuplicates, exact_keys, minhash
-from .turns import Decision, Turns, Verdict
+from .turns import Decision, Outcome, Turns
 
 _LINK = re.compile(r"(?:https?://|www\.)\S+", re.IGNORECASE)
 _LINK_WORDS = ("http://", "https://", "www.")
@@ -46,14 +46,14 @@ class RuleEngine:
     def close(self) -> None:
         self._near.close()
 
-    def apply(self, conversations: Sequence[Conversation], records: Sequence[int]) -> list[Verdict]:
+    def apply(self, conversations: Sequence[Conversation], records: Sequence[int]) -> list[Outcome]:
         """Judge a batch; `records` are the conversations' numbers in the whole input, for naming duplicates."""
         turns = Turns(conversations, self._words)
         self.letters.update(turns.batch.letters_by_script)
         self._unsafe(turns)
         for number in turns.without_answer():
             if turns.is_alive(number):
-                turns.verdicts[number].drop("no_assistant_turn", "nobody answers in it", turns.opening(number))
+                turns.outcomes[number].drop("no_assistant_turn", "nobody answers in it", turns.opening(number))
         self._silent(turns)
         self._patterns_found(turns, "unlearn")
         self._lengths(turns)
@@ -64,18 +64,18 @@ class RuleEngine:
         if self._rules.redact:
             self._redact(turns)
         self._duplicates(turns, np.asarray(records, np.int64))
-        return turns.verdicts
+        return turns.outcomes
 
     def _unsafe(self, turns: Turns) -> None:
-        """Texts that would be read as control tokens, or that are no Unicode text at all."""
+        """Texts that would be read as control tokens, or that are not valid Unicode."""
         batch = turns.batch
         for token in self._control:
             exact = [at for at in turns.words.get(token.lower(), ()) if batch.joined.startswith(token, at)]
             for turn in batch.turns_at(exact):
-                turns.drop(turn, "control_token", f"holds {token!r}, which the model reads as a control token")
+                turns.drop(turn, "control_token", f"contains {token!r}, which the model reads as a control token")
         if batch.has_surrogate:
             for position in np.flatnonzero((batch.codes >= 0xD800) & (batch.codes <= 0xDFFF)).tolist():
-                turns.drop(batch.turn_at(position), "broken_unicode", "holds half of a surrogate pair")
+                turns.drop(batch.turn_at(position), "broken_unicode", "contains half of a surrogate pair")
 
     def _silent(self, turns: Turns) -> None:
         """Take out turns that say nothing: blank, notices, placeholders, links alone."""
@@ -105,14 +105,14 @@ class RuleEngine:
         rules, batch = self._rules, turns.batch
         least = np.where(turns.is_note, rules.min_note_chars, rules.min_answer_chars)
         for turn in np.flatnonzero(turns.is_answer & (batch.visible < least)).tolist():
-            turns.unlearn(turn, "too_short", f"has {batch.visible[turn]} visible characters, at least {least[turn]} are wanted")
+            turns.unlearn(turn, "too_short", f"has {batch.visible[turn]} visible characters, at least {least[turn]} are needed")
         for turn in np.flatnonzero(turns.is_answer & ~turns.is_note & (batch.lengths > rules.max_answer_chars)).tolist():
-            turns.unlearn(turn, "too_long", f"has {batch.lengths[turn]} characters, at most {rules.max_answer_chars} are wanted")
+            turns.unlearn(turn, "too_long", f"has {batch.lengths[turn]} characters, at most {rules.max_answer_chars} are allowed")
 
     def _repetition(self, turns: Turns) -> None:
         for turn, character in turns.batch.turns_with_run(self._rules.max_character_run).items():
             if turns.is_answer[turn]:
-                turns.unlearn(turn, "repeated_characters", f"{character!r} stands more than {self._rules.max_character_run} times in a row")
+                turns.unlearn(turn, "repeated_characters", f"{character!r} occurs more than {self._rules.max_character_run} times in a row")
         most = self._rules.max_repeated_ngram_share
         if most >= 1:
             return
@@ -132,7 +132,7 @@ class RuleEngine:
 
     def _language(self, turns: Turns) -> None:
         """Share of expected letters in all answers of a conversation together."""
-        batch, count = turns.batch, len(turns.verdicts)
+        batch, count = turns.batch, len(turns.outcomes)
         if self._expected.issuperset(SCRIPTS.index(script) + 1 for script in batch.letters_by_script):
             return  # no letter of any other script is in the whole batch
         letters = np.bincount(turns.owner, batch.letters * turns.is_answer, count)
@@ -141,17 +141,17 @@ class RuleEngine:
         for number in np.flatnonzero(is_other).tolist():
             if turns.is_alive(number):
                 share = expected[number] / letters[number]
-                turns.verdicts[number].drop(
+                turns.outcomes[number].drop(
                     "other_language", f"{share:.0%} of its letters are of {', '.join(self._scenario.languages)}", turns.answer(number)
                 )
 
     def _redact(self, turns: Turns) -> None:
-        verdicts = turns.verdicts
+        outcomes = turns.outcomes
         suspects = set(turns.owner[turns.batch.digits >= _REDACT_DIGITS].tolist())
         if "@" in turns.batch.joined:
             suspects |= {turns.owner[turn] for turn, text in enumerate(turns.texts) if "@" in text}
         for number in sorted(suspects):
-            conversation = verdicts[number].conversation
+            conversation = outcomes[number].conversation
             if conversation is None:
                 continue
             total: Counter[str] = Counter()
@@ -163,32 +163,32 @@ class RuleEngine:
             if total:
                 found = ", ".join(f"{count} {kind}" for kind, count in sorted(total.items()))
                 # No excerpt: the decision must not keep what the placeholder has just hidden. Nor must the raw record.
-                verdicts[number].add(Decision("redacted", "redacted", found, ""))
+                outcomes[number].add(Decision("redacted", "redacted", found, ""))
                 metadata = {key: value for key, value in conversation.metadata.items() if key not in ("raw", "pair")}
-                verdicts[number].conversation = Conversation(tuple(messages), metadata)
+                outcomes[number].conversation = Conversation(tuple(messages), metadata)
 
     def _duplicates(self, turns: Turns, records: np.ndarray) -> None:
-        verdicts = turns.verdicts
+        outcomes = turns.outcomes
         texts = FoldedTexts(turns.folded.codes16, turns.folded.turn_bounds[turns.first_turn])
         alive = turns.alive()
         keys = exact_keys(texts, alive.tolist())
         for number, key in zip(alive.tolist(), keys.tolist()):
-            verdicts[number].key = key
+            outcomes[number].key = key
         if self._rules.duplicates == "off" or not len(alive):
             return
         own = records[alive]
         first = self._exact.check(keys, own)
         for place in np.flatnonzero(first != own).tolist():
             number = int(alive[place])
-            verdicts[number].drop("duplicate", f"is the same as record {first[place] + 1}", turns.opening(number))
+            outcomes[number].drop("duplicate", f"is the same as record {first[place] + 1}", turns.opening(number))
         if self._rules.duplicates == "near":
             self._near_duplicates(turns, texts, records)
 
     def _near_duplicates(self, turns: Turns, texts: FoldedTexts, records: np.ndarray) -> None:
-        verdicts = turns.verdicts
+        outcomes = turns.outcomes
         folded, bounds = turns.folded, texts.bounds
         alive = turns.alive()
-        last = np.full(len(verdicts), -1)
+        last = np.full(len(outcomes), -1)
         # A shingle belongs to the conversation it begins in, unless it reaches into the next.
         last[alive] = np.where(np.diff(bounds) >= self._rules.near_duplicate_min_chars, bounds[1:] - SHINGLE_CHARS, -1)[alive]
         sampled = np.diff(np.searchsorted(folded.sampled, bounds))
@@ -200,7 +200,7 @@ class RuleEngine:
         stretches = np.concatenate([[0], np.cumsum(counts[chosen])])
         minima = minhash(np.compress(is_inside, folded.sampled_shingles), stretches)
         for number, twin in self._near.check(texts, chosen, records, minima).items():
-            verdicts[number].drop("near_duplicate", f"is {twin.similarity:.0%} the same as record {twin.record + 1}", turns.opening(number))
+            outcomes[number].drop("near_duplicate", f"is {twin.similarity:.0%} the same as record {twin.record + 1}", turns.opening(number))
 
 
 def repeated_share(text: str) -> float:

@@ -1,7 +1,7 @@
 """The turns of many conversations side by side, and what the rules have decided about each.
 
 In:  a batch of conversations.
-Out: Turns: texts, roles, owners and counts in arrays; Verdict for each conversation.
+Out: Turns: texts, roles, owners and counts in arrays; Outcome for each conversation.
 An objection costs the answer it concerns, not the whole conversation: one advertisement in a long chat leaves the rest to be
 learned. Only when nothing is left to learn is the conversation dropped, and the last objection is its reason.
 """
@@ -35,7 +35,7 @@ class Decision:
 
 
 @dataclass(slots=True)
-class Verdict:
+class Outcome:
     """What became of one conversation."""
 
     conversation: Conversation | None
@@ -58,7 +58,7 @@ class Turns:
 
     def __init__(self, conversations: Sequence[Conversation], words: WordFinder) -> None:
         self._conversations = conversations
-        self.verdicts = list(map(Verdict, conversations))
+        self.outcomes = list(map(Outcome, conversations))
         messages = [message for conversation in conversations for message in conversation.messages]
         self.texts = [message.text for message in messages]
         self.roles = [message.role for message in messages]
@@ -90,11 +90,11 @@ class Turns:
         return is_among
 
     def is_alive(self, number: int) -> bool:
-        return self.verdicts[number].conversation is not None
+        return self.outcomes[number].conversation is not None
 
     def alive(self) -> np.ndarray:
         """[k] numbers of the conversations that are not dropped"""
-        return np.flatnonzero(np.fromiter((verdict.conversation is not None for verdict in self.verdicts), bool, len(self.verdicts)))
+        return np.flatnonzero(np.fromiter((outcome.conversation is not None for outcome in self.outcomes), bool, len(self.outcomes)))
 
     def without_answer(self) -> list[int]:
         """Conversations in which there is nothing to learn from the start."""
@@ -104,7 +104,7 @@ class Turns:
         """Drop the conversation a turn belongs to, unless it is dropped already."""
         number = int(self.owner[turn])
         if self.is_alive(number):
-            self.verdicts[number].drop(rule, f"turn {self._place(turn)} {detail}", self.texts[turn])
+            self.outcomes[number].drop(rule, f"turn {self._place(turn)} {detail}", self.texts[turn])
 
     def take_out(self, turn: int, rule: str, detail: str) -> None:
         """Leave a turn out; the answers to it are left out as well when nothing else was asked."""
@@ -137,9 +137,9 @@ class Turns:
             self._is_learned[turn] = False
             self._learned_left[number] -= 1
             if self._learned_left[number] == 0:
-                self.verdicts[number].drop(rule, f"turn {self._place(turn)} {detail}", self.texts[turn])
+                self.outcomes[number].drop(rule, f"turn {self._place(turn)} {detail}", self.texts[turn])
                 return
-        self.verdicts[number].add(Decision(rule, action, f"turn {self._place(turn)} {detail}", excerpt(self.texts[turn])))
+        self.outcomes[number].add(Decision(rule, action, f"turn {self._place(turn)} {detail}", excerpt(self.texts[turn])))
 
     def _place(self, turn: int) -> int:
         """A turn's number in its conversation, from 1."""
@@ -172,7 +172,7 @@ class Turns:
                 if turn not in self._removed:
                     is_marked = self.is_answer[turn] and not self._is_learned[turn]
                     messages.append(Message(message.role, message.text, {**message.metadata, "train": False}) if is_marked else message)
-            self.verdicts[number].conversation = replace(self._conversations[number], messages=join_turns(messages))
+            self.outcomes[number].conversation = replace(self._conversations[number], messages=join_turns(messages))
 
     def with_words(self, words: Iterable[str]) -> list[int]:
         """Turns that hold one of these words, of which the finder knows all."""

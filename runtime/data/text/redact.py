@@ -54,11 +54,13 @@ def phone_is_plausible(number: str) -> bool:
     return number.startswith(("+", "(", "0")) or len(re.findall(r"[ \-.]", number)) >= 2 or bool(re.fullmatch(r"1[3-9]\d{9}", digits))
 
 
-_ALWAYS: Callable[[str], bool] = lambda found: True
+def _is_any(found: str) -> bool:
+    return True
+
 
 # kind -> (placeholder, expression, check); the order matters: the longest and surest kinds first.
 _KINDS: dict[str, tuple[str, str, Callable[[str], bool]]] = {
-    "email": ("[email]", r"[A-Za-z0-9._%+\-]{1,64}@(?:[A-Za-z0-9\-]{1,63}\.)+[A-Za-z]{2,24}", _ALWAYS),
+    "email": ("[email]", r"[A-Za-z0-9._%+\-]{1,64}@(?:[A-Za-z0-9\-]{1,63}\.)+[A-Za-z]{2,24}", _is_any),
     "iban": ("[iban]", r"(?<![A-Za-z0-9])[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?(?![A-Za-z0-9])", iban_is_valid),
     "id_card_cn": ("[id number]", r"(?<!\d)[1-9]\d{16}[\dXx](?![\dXx])", chinese_id_is_valid),
     "bank_card": ("[card number]", r"(?<!\d)\d(?:" + _SEPARATED + r"\d){12,18}(?!\d)", luhn_is_valid),

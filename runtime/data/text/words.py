@@ -46,7 +46,7 @@ class _PrefixTable:
             self._by_prefix.setdefault(word[:length], []).append(word)
         self._table = np.zeros(1 << 16, bool)
         prefixes = np.array([[ord(character) & 0xFFFF for character in prefix] for prefix in self._by_prefix], np.uint16) | _CASE
-        self._table[_hashes(prefixes.T)] = True
+        self._table[_hashes(list(prefixes.T))] = True
 
     def find(self, text: str, narrow: np.ndarray, found: dict[str, list[int]]) -> None:
         count = len(narrow) - self._length + 1

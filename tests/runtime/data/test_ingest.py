@@ -51,7 +51,7 @@ def test_poems_are_kept_whole_with_title_and_author(tmp_path: Path) -> None:
 
 def test_repetitive_file_stops_the_run_and_goes_on_when_told_to(tmp_path: Path) -> None:
     path = CASES / "tech_support_raw.en.jsonl"
-    with pytest.raises(UserError, match="1,040 of its 1,050 dialogues are duplicates.*--max-drop-share 1"):
+    with pytest.raises(UserError, match=r"1,040 of its 1,050 dialogues are duplicates.*--max-drop-share 1"):
         _with_template("customer_service", path, tmp_path / "cache")
     assert not (tmp_path / "cache").exists()
     assert _with_template("customer_service", path, tmp_path / "cache", max_drop_share=1.0).kept == 10
@@ -145,7 +145,7 @@ def test_zip_and_folder_and_files_give_the_same_samples(tmp_path: Path) -> None:
         ("blank.jsonl", b"\n  \n", "is empty"),
         ("no_answer.jsonl", b'{"messages": [{"role": "user", "content": "hi"}]}\n', "no assistant turn"),
         ("latin.txt", "où êtes-vous allés hier après-midi?".encode("latin-1"), "not valid UTF-8"),
-        ("binary.jsonl", b"\x00\x01\x02\x03", "no text file"),
+        ("binary.jsonl", b"\x00\x01\x02\x03", "not a text file"),
         ("cut.json", b'[{"messages": [{"role": "user"', "not valid JSON"),
         ("chat.txt", b"05.03.24, 21:07 - Ana: hi\n05.03.24, 21:08 - Ben: ho\n", "its speakers: Ana .1., Ben .1."),
     ],
@@ -171,7 +171,9 @@ def test_half_surrogates_in_texts_and_file_names_are_no_obstacle(tmp_path: Path)
 
 
 def test_rows_of_an_unknown_form_are_refused_with_their_keys(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="2 of its 2 dialogues were dropped as bad row, for instance line 1: has not keys of any known form, but foo"):
+    with pytest.raises(
+        UserError, match="2 of its 2 dialogues were dropped as bad row, for instance line 1: has the keys foo; no known form has these"
+    ):
         take_in(jsonl(tmp_path / "a.jsonl", {"foo": 1}, {"foo": 2}), tmp_path / "cache", max_drop_share=None)
 
 
@@ -202,7 +204,7 @@ def test_folder_of_which_nothing_can_be_read_says_why(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
     (folder / "a.txt").write_bytes(b"\x00binary")
-    with pytest.raises(UserError, match="nothing in it can be read, for instance .*this is no text file"):
+    with pytest.raises(UserError, match=r"nothing in it can be read, for instance .*this is not a text file"):
         take_in(folder, tmp_path / "cache")
 
 

@@ -49,7 +49,7 @@ def test_wrong_setting_is_refused_by_its_name(change: dict, words: str) -> None:
 
 
 def test_all_mistakes_come_in_one_report() -> None:
-    with pytest.raises(UserError, match="'one'.*'two'.*window_tokens"):
+    with pytest.raises(UserError, match=r"'one'.*'two'.*window_tokens"):
         Scenario.from_json({**scenario().to_json(), "one": 1, "two": 2, "window_tokens": None})
 
 

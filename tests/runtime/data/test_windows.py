@@ -5,6 +5,8 @@ The oracle is the whole conversation encoded in one piece: the learned tokens of
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -62,7 +64,7 @@ def test_long_dialogue_is_cut_before_user_turns_and_every_piece_keeps_the_system
 def test_pieces_of_a_dialogue_overlap_by_whole_exchanges_that_are_not_learned_again() -> None:
     texts = [text for n in range(30) for text in (f"Q{n}?", f"A{n}.")]
     samples = _splitter(400).samples(_conversation(*texts))
-    for before, after in zip(samples, samples[1:]):
+    for before, after in itertools.pairwise(samples):
         context = TOKENIZER.decode(after.token_ids[: np.flatnonzero(after.label_mask)[0]])
         last = _text(before, learned=True).split("<|im_end|>")[-2]
         assert last in context and last not in _text(after, learned=True)
@@ -143,7 +145,7 @@ def test_scenarios_system_prompt_is_used_where_the_record_has_none() -> None:
 
 
 def test_system_prompt_that_fills_the_window_is_refused() -> None:
-    with pytest.raises(UserError, match="system_prompt: takes .* of the window's 64 tokens"):
+    with pytest.raises(UserError, match=r"system_prompt: takes .* of the window's 64 tokens"):
         _splitter(64, system_prompt="x" * 60)
 
 

@@ -50,7 +50,7 @@ def test_encoding_is_told_from_the_bytes_and_names_its_evidence(data: bytes, nam
 
 def test_latin_1_is_refused_with_its_offset_instead_of_becoming_rare_chinese() -> None:
     data = "où êtes-vous allés hier après-midi, mes très chers élèves".encode("latin-1")
-    with pytest.raises(UserError, match="byte 1 .0xF9. is not valid UTF-8 nor GB18030"):
+    with pytest.raises(UserError, match=r"byte 1 .0xF9. is not valid UTF-8 or GB18030"):
         detect_encoding(data, "lettre.txt")
 
 
@@ -60,7 +60,7 @@ def test_one_broken_line_among_good_ones_does_not_change_the_encoding() -> None:
 
 
 def test_binary_data_is_refused() -> None:
-    with pytest.raises(UserError, match="zero: this is no text file"):
+    with pytest.raises(UserError, match="zero: this is not a text file"):
         detect_encoding(b"\x89PNG\0\0\0\x0dIHDR\0\1", "image.txt")
 
 

@@ -90,7 +90,7 @@ def test_objects_that_follow_one_another_over_several_lines_are_all_read(tmp_pat
 
 
 def test_text_behind_an_array_is_refused() -> None:
-    with pytest.raises(UserError, match="something follows its end: 'x'"):
+    with pytest.raises(UserError, match="there is more text after its end: 'x'"):
         list(iter_json_items(lambda: iter(["[1, 2] x"]), "file"))
 
 

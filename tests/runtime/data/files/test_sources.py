@@ -93,13 +93,13 @@ def test_stray_files_that_cannot_be_read_are_reported_and_the_rest_is_read(tmp_p
     report = take_in(folder, tmp_path / "cache")
     assert report.kept == 3
     assert {Path(entry.name).name: entry.skipped.split(": ", 1)[1].split(" (")[0] for entry in report.files if entry.skipped} == {
-        "broken.zip": "is no readable zip archive",
+        "broken.zip": "is not a readable zip archive",
         "pictures.zip": "holds no file that can be read; allowed: .csv .json .jsonl .markdown .md .ndjson .text .tsv .txt",
         "secret.txt": "cannot be read",
         "closed": "cannot be read",
     }
     assert f"{folder / 'secret.txt'}: left out, cannot be read (Permission denied)" in report.as_text()
-    with pytest.raises(UserError, match="secret.txt: cannot be read"):
+    with pytest.raises(UserError, match=r"secret.txt: cannot be read"):
         take_in([folder, folder / "secret.txt"], tmp_path / "cache")
 
 

@@ -125,6 +125,6 @@ def test_chatgpt_zip_is_read_and_its_account_files_are_only_named(tmp_path: Path
     alone, quarantined, _ = read(CASES / "formats" / "chatgpt" / "conversations.json")
     assert list(map(turns, found)) == list(map(turns, alone)) and len(others) == len(quarantined)
     assert {entry.name.split("!")[1]: entry.skipped for entry in report.files if entry.skipped} == {
-        "message_feedback.json": "nothing that could be learned is in it: its first array has the keys id, rating",
-        "user.json": "nothing that could be learned is in it: its first line has the keys id, email",
+        "message_feedback.json": "contains nothing to learn: its first array has the keys id, rating",
+        "user.json": "contains nothing to learn: its first line has the keys id, email",
     }

@@ -147,5 +147,5 @@ def test_file_that_no_format_recognises_is_refused_with_the_names_of_the_formats
     monkeypatch.setattr(readers, "FORMATS", tuple(format_ for format_ in FORMATS if format_.name != "notes"))
     path = tmp_path / "a.txt"
     path.write_text("Some text that is no export.")
-    with pytest.raises(UserError, match="a.txt: is of no known format; allowed: telegram, chatgpt, .*; try: name the format with --format"):
+    with pytest.raises(UserError, match=r"a.txt: is of no known format; allowed: telegram, chatgpt, .*; try: name the format with --format"):
         read(path)

@@ -50,7 +50,7 @@ FRAGMENTS = st.sampled_from(
 
 def _survives(path: Path, **options) -> None:
     try:
-        found, others, report = read(path, me=("A",), **options)
+        found, others, _ = read(path, me=("A",), **options)
     except UserError as error:
         assert error.exit_code == 2
     else:

@@ -149,7 +149,7 @@ def test_line_separators_inside_a_string_do_not_break_a_row(tmp_path: Path) -> N
 def test_cut_off_array_says_so(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text(json.dumps([row("a", "b")] * 3)[:-20])
-    with pytest.raises(UserError, match="a.json"):
+    with pytest.raises(UserError, match=r"a.json"):
         read(path)
 
 

@@ -57,7 +57,7 @@ def test_columns_can_be_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("columns", [{"user": "Kundin", "assistant": "Laden"}, {"usr": "Kunde"}])
 def test_wrong_column_names_are_refused_with_the_right_ones(tmp_path: Path, columns: dict[str, str]) -> None:
-    with pytest.raises(UserError, match="--column: .*; allowed: "):
+    with pytest.raises(UserError, match=r"--column: .*; allowed: "):
         read(_table(tmp_path / "a.csv", "Kunde,Laden\nQ,A\n"), columns=columns)
 
 

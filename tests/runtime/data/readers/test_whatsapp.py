@@ -113,7 +113,7 @@ def test_order_can_be_forced(tmp_path: Path) -> None:
 
 
 def test_dates_of_two_orders_in_one_file_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="fit no one order"):
+    with pytest.raises(UserError, match="do not all fit one order"):
         _lines(_write(tmp_path, "31/01/2024, 10:00 - A: x\n01/31/2024, 10:00 - A: x\n"))
 
 

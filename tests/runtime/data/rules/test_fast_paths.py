@@ -97,11 +97,11 @@ def test_judging_in_batches_equals_judging_one_by_one(tmp_path_factory, texts: l
     rules = {"duplicates": "exact", "max_repeated_ngram_share": 0.5, "repeated_ngram_min_chars": 20, "max_character_run": 5}
 
     def judged(sizes: list[int]) -> list[tuple]:
-        engine, verdicts, at = RuleEngine(scenario(rules=rules), ["<|im_end|>"], Path(folder)), [], 0
+        engine, outcomes, at = RuleEngine(scenario(rules=rules), ["<|im_end|>"], Path(folder)), [], 0
         for size in sizes:
-            verdicts += engine.apply(conversations[at : at + size], range(at, min(at + size, len(conversations))))
+            outcomes += engine.apply(conversations[at : at + size], range(at, min(at + size, len(conversations))))
             at += size
-        return [(verdict.conversation is not None, verdict.decisions, verdict.key) for verdict in verdicts]
+        return [(outcome.conversation is not None, outcome.decisions, outcome.key) for outcome in outcomes]
 
     cut = data.draw(st.integers(1, len(texts)))
     assert judged([1] * len(texts)) == judged([cut] * (-(-len(texts) // cut)))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mobilefinetuner.runtime.data.rules.rules import RuleEngine, Verdict, repeated_share
+from mobilefinetuner.runtime.data.rules.rules import Outcome, RuleEngine, repeated_share
 from mobilefinetuner.runtime.message import Conversation, Message
 
 from tests.support.chatml import scenario
@@ -23,13 +23,13 @@ def _conversation(*texts: str, first: str = "user", **metadata: Any) -> Conversa
     return Conversation(tuple(Message(roles[n % 2], text) for n, text in enumerate(texts)), metadata)
 
 
-def _judge(tmp_path: Path, *conversations: Conversation, languages: tuple[str, ...] = ("en", "zh"), **rules: Any) -> list[Verdict]:
+def _judge(tmp_path: Path, *conversations: Conversation, languages: tuple[str, ...] = ("en", "zh"), **rules: Any) -> list[Outcome]:
     engine = RuleEngine(scenario(rules=rules, languages=list(languages)), ["<|im_start|>", "<|im_end|>"], tmp_path)
     return engine.apply(conversations, range(len(conversations)))
 
 
-def _reason(verdict: Verdict) -> str | None:
-    return None if verdict.conversation is not None else verdict.decisions[-1].rule
+def _reason(outcome: Outcome) -> str | None:
+    return None if outcome.conversation is not None else outcome.decisions[-1].rule
 
 
 @pytest.mark.parametrize(
@@ -71,37 +71,37 @@ def test_first_rule_that_objects_names_the_reason(tmp_path: Path, question: str,
 
 
 def test_every_drop_is_explained_with_turn_and_excerpt(tmp_path: Path) -> None:
-    (verdict,) = _judge(tmp_path, _conversation("Offer?", "Buy now!\nOnly today."), patterns=[AD])
-    decision = verdict.decisions[0]
+    (outcome,) = _judge(tmp_path, _conversation("Offer?", "Buy now!\nOnly today."), patterns=[AD])
+    decision = outcome.decisions[0]
     assert (decision.rule, decision.action) == ("advertising", "dropped")
     assert decision.detail == "turn 2 matches advertising (Buy now)" and decision.excerpt == "Buy now! Only today."
 
 
 def test_turn_that_says_nothing_is_taken_out_and_its_neighbours_are_joined(tmp_path: Path) -> None:
-    (verdict,) = _judge(tmp_path, _conversation("Look", "[photo]", "Nice, is it not?", "Very nice."), patterns=[NOTICE])
-    assert turns(verdict.conversation) == [("user", "Look\nNice, is it not?"), ("assistant", "Very nice.")]
-    assert [(decision.rule, decision.action) for decision in verdict.decisions] == [("boilerplate", "turn_removed")]
+    (outcome,) = _judge(tmp_path, _conversation("Look", "[photo]", "Nice, is it not?", "Very nice."), patterns=[NOTICE])
+    assert turns(outcome.conversation) == [("user", "Look\nNice, is it not?"), ("assistant", "Very nice.")]
+    assert [(decision.rule, decision.action) for decision in outcome.decisions] == [("boilerplate", "turn_removed")]
 
 
 def test_objection_costs_one_answer_of_a_conversation_and_not_the_others(tmp_path: Path) -> None:
-    (verdict,) = _judge(tmp_path, _conversation("Hi", "h" * 20, "Where?", "At home.", "BUY NOW!", "Stop that."), patterns=[AD])
-    assert turns(verdict.conversation)[1] == ("assistant", "h" * 20)
-    assert [message.metadata.get("train", True) for message in verdict.conversation.messages] == [True, False, True, True, True, False]
-    assert [(decision.rule, decision.action, decision.detail) for decision in verdict.decisions] == [
+    (outcome,) = _judge(tmp_path, _conversation("Hi", "h" * 20, "Where?", "At home.", "BUY NOW!", "Stop that."), patterns=[AD])
+    assert turns(outcome.conversation)[1] == ("assistant", "h" * 20)
+    assert [message.metadata.get("train", True) for message in outcome.conversation.messages] == [True, False, True, True, True, False]
+    assert [(decision.rule, decision.action, decision.detail) for decision in outcome.decisions] == [
         ("advertising", "turn_not_learned", "turn 6 answers turn 5, which matches advertising (BUY NOW)"),
-        ("repeated_characters", "turn_not_learned", "turn 2 'h' stands more than 12 times in a row"),
+        ("repeated_characters", "turn_not_learned", "turn 2 'h' occurs more than 12 times in a row"),
     ]
 
 
 def test_answer_to_a_turn_that_was_taken_out_goes_with_it(tmp_path: Path) -> None:
-    (verdict,) = _judge(tmp_path, _conversation("[photo]", "Lovely!", "Where was it?", "In Rome."), patterns=[NOTICE])
-    assert turns(verdict.conversation) == [("user", "Where was it?"), ("assistant", "In Rome.")]
+    (outcome,) = _judge(tmp_path, _conversation("[photo]", "Lovely!", "Where was it?", "In Rome."), patterns=[NOTICE])
+    assert turns(outcome.conversation) == [("user", "Where was it?"), ("assistant", "In Rome.")]
     assert _reason(_judge(tmp_path, _conversation("[photo]", "Lovely!"), patterns=[NOTICE])[0]) == "boilerplate"
 
 
 def test_when_no_answer_is_left_to_learn_the_conversation_is_dropped(tmp_path: Path) -> None:
-    (verdict,) = _judge(tmp_path, _conversation("Hi", "h" * 20, "And?", "buy now"), patterns=[AD])
-    assert _reason(verdict) == "repeated_characters" and [decision.action for decision in verdict.decisions] == ["turn_not_learned", "dropped"]
+    (outcome,) = _judge(tmp_path, _conversation("Hi", "h" * 20, "And?", "buy now"), patterns=[AD])
+    assert _reason(outcome) == "repeated_characters" and [decision.action for decision in outcome.decisions] == ["turn_not_learned", "dropped"]
 
 
 def test_conversation_without_an_answer_is_dropped_as_such(tmp_path: Path) -> None:
@@ -110,8 +110,8 @@ def test_conversation_without_an_answer_is_dropped_as_such(tmp_path: Path) -> No
 
 def test_pattern_without_words_to_look_for_sees_every_text(tmp_path: Path) -> None:
     pattern = {"name": "digits", "regex": r"\d{4}"}
-    verdicts = _judge(tmp_path, _conversation("Q", "in 1999"), _conversation("Q", "never"), patterns=[pattern])
-    assert [_reason(verdict) for verdict in verdicts] == ["digits", None]
+    outcomes = _judge(tmp_path, _conversation("Q", "in 1999"), _conversation("Q", "never"), patterns=[pattern])
+    assert [_reason(outcome) for outcome in outcomes] == ["digits", None]
 
 
 @pytest.mark.parametrize("text", ["Buy Now", "İ buy now", "ß" * 50 + "BUY NOW", "买 buy now 🙂"])
@@ -120,7 +120,7 @@ def test_words_are_found_in_any_case_and_beside_letters_that_change_length(tmp_p
 
 
 def test_duplicates_differ_at_most_in_case_width_and_blanks(tmp_path: Path) -> None:
-    verdicts = _judge(
+    outcomes = _judge(
         tmp_path,
         _conversation("Is it open?", "Yes, until 6."),
         _conversation("is it  open?", "YES, until 6.\n"),
@@ -128,18 +128,18 @@ def test_duplicates_differ_at_most_in_case_width_and_blanks(tmp_path: Path) -> N
         _conversation("Is it open?", "Yes, until 7."),
         _conversation("Is it open", "Yes, until 6."),
     )
-    assert [_reason(verdict) for verdict in verdicts] == [None, "duplicate", "duplicate", None, None]
-    assert verdicts[1].decisions[0].detail == "is the same as record 1"
+    assert [_reason(outcome) for outcome in outcomes] == [None, "duplicate", "duplicate", None, None]
+    assert outcomes[1].decisions[0].detail == "is the same as record 1"
 
 
 def test_the_same_words_said_by_others_are_no_duplicate(tmp_path: Path) -> None:
-    verdicts = _judge(
+    outcomes = _judge(
         tmp_path,
         _conversation("Hello", "Hello there", "Bye"),
         _conversation("Hello there", "Hello", "Bye"),
         _conversation("Hello", "Hello there", "Bye", first="assistant"),
     )
-    assert [_reason(verdict) for verdict in verdicts] == [None, None, None]
+    assert [_reason(outcome) for outcome in outcomes] == [None, None, None]
 
 
 LONG = (
@@ -159,18 +159,18 @@ LONG = (
     ids=["one letter", "two words", "a number appears", "half is other"],
 )
 def test_near_duplicates_are_compared_by_their_shingles_and_numbers_are_facts(tmp_path: Path, other: str, reason: str | None) -> None:
-    verdicts = _judge(tmp_path, _conversation("Where is it?", LONG), _conversation("Where is it?", other))
-    assert _reason(verdicts[1]) == reason
+    outcomes = _judge(tmp_path, _conversation("Where is it?", LONG), _conversation("Where is it?", other))
+    assert _reason(outcomes[1]) == reason
 
 
 def test_near_duplicates_are_found_across_batches_and_can_be_switched_off(tmp_path: Path) -> None:
     for mode, expected in (("near", "near_duplicate"), ("exact", None), ("off", None)):
         engine = RuleEngine(scenario(rules={"duplicates": mode}), [], tmp_path)
         engine.apply([_conversation("Where is it?", LONG)], [4])
-        (verdict,) = engine.apply([_conversation("Where is it?", LONG + " Bye")], [9])
-        assert _reason(verdict) == expected
+        (outcome,) = engine.apply([_conversation("Where is it?", LONG + " Bye")], [9])
+        assert _reason(outcome) == expected
         if expected:
-            assert verdict.decisions[0].detail.endswith("the same as record 5")
+            assert outcome.decisions[0].detail.endswith("the same as record 5")
 
 
 def test_long_common_system_text_makes_no_duplicates(tmp_path: Path) -> None:
@@ -179,18 +179,18 @@ def test_long_common_system_text_makes_no_duplicates(tmp_path: Path) -> None:
         Conversation((system, Message("user", q), Message("assistant", a)))
         for q, a in (("Where?", "At 12 Orrery Lane."), ("When?", "From ten o'clock on."))
     ]
-    assert [_reason(verdict) for verdict in _judge(tmp_path, *rows)] == [None, None]
+    assert [_reason(outcome) for outcome in _judge(tmp_path, *rows)] == [None, None]
 
 
 def test_redaction_replaces_what_is_valid_and_its_decision_shows_nothing_of_it(tmp_path: Path) -> None:
-    (verdict,) = _judge(
+    (outcome,) = _judge(
         tmp_path,
         _conversation("My card is 4111 1111 1111 1111, mail ann@example.org", "Order 1234 5678 9012 3456 is yours.", raw="x"),
         redact=["bank_card", "email"],
     )
-    assert turns(verdict.conversation) == [("user", "My card is [card number], mail [email]"), ("assistant", "Order 1234 5678 9012 3456 is yours.")]
-    assert [(decision.action, decision.detail, decision.excerpt) for decision in verdict.decisions] == [("redacted", "1 bank_card, 1 email", "")]
-    assert "raw" not in verdict.conversation.metadata
+    assert turns(outcome.conversation) == [("user", "My card is [card number], mail [email]"), ("assistant", "Order 1234 5678 9012 3456 is yours.")]
+    assert [(decision.action, decision.detail, decision.excerpt) for decision in outcome.decisions] == [("redacted", "1 bank_card, 1 email", "")]
+    assert "raw" not in outcome.conversation.metadata
 
 
 @pytest.mark.parametrize(("text", "share"), [("abcdefghijklmnop", 0.0), ("", 0.0), ("abc", 0.0), ("abcde" * 10, 1 - 5 / 46)])
