@@ -17,7 +17,7 @@ from ...runtime.bundle.cpu_features import ARCHES, MachineCpu, read_machine_cpu
 from ...runtime.errors import UserError
 from .cpu_targets import X86_EXTRAS, features_of_x86_cpu, known_features, x86_level
 
-MACHINE_FACTS = ("arch", "mtriple", "cpu", "features", "cores", "page_size_kib")
+MACHINE_FACTS = ("arch", "mtriple", "cpu", "features", "cores")
 
 
 def register_machine_resolver() -> None:
@@ -42,8 +42,6 @@ def machine_fact(name: str, machine: MachineCpu | None = None) -> Any:
         return _usable_features(machine)
     if name == "cores":
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if name == "page_size_kib":
-        return os.sysconf("SC_PAGE_SIZE") // 1024
     raise UserError("machine", f"{name!r} is not a fact about the machine", ", ".join(MACHINE_FACTS))
 
 

@@ -76,6 +76,10 @@ class RecipeReader(Binder):
         if value in field.metadata.get("not_available", ()):
             self.problems.append(UserError(where, f"{value!r} is not available yet", describe(hint)))
             return None
+        reason = field.metadata.get("not_yet")
+        if reason and value != plain(field.default):
+            self.problems.append(UserError(where, f"cannot be set: {reason}", f"its default, {plain(field.default)}", "leave it away"))
+            return None
         before, read = len(self.problems), self.bind(hint, value, where)
         problem = field_problem(field, read, where) if len(self.problems) == before else None
         self.problems += [problem] if problem else []

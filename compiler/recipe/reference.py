@@ -56,6 +56,8 @@ def field_docstrings(section: type) -> dict[str, str]:
 
 
 def _allowed(field: dataclasses.Field, hint: Any) -> str:
+    if reason := field.metadata.get("not_yet"):
+        return f"its default: {reason}"
     check = field.metadata.get("check")
     if check is None:
         return describe(hint)

@@ -24,6 +24,8 @@ from .errors import unknown_word
 from .fields import Checked, Pattern, Range, setting
 
 SHARE = Range(at_least=0, at_most=1)
+GOVERNOR = "nothing reads a sensor during training yet"
+"""why a limit of the device cannot be changed: a setting that nothing reads would be a promise without code"""
 CELSIUS = Range(at_least=0, at_most=120)
 NAME = Pattern(r"[A-Za-z0-9][A-Za-z0-9._-]*", "letters, digits, '.', '_' and '-', the first a letter or digit")
 TEMPLATE = Pattern(r".+", "the name of a folder under templates/, or the path of a folder")
@@ -148,25 +150,21 @@ class DeviceRecipe(Checked):
     """compute threads by default: the number of big cores"""
     memory_budget_mb: int = setting(check=Range(at_least=32, at_most=1048576))
     """hard cap on the memory of the whole process, in MiB"""
-    page_size_kib: Literal[4, 16, 64] = 4
-    """memory page of the device's kernel, in KiB"""
-    transport: Literal["none", "adb", "ssh", "path"] = "none"
-    """how bundles get there; none: it is this machine"""
     variants: tuple[KernelVariant, ...] = ()
     """further kernel libraries for better processors, best first, each with its cpu and features; the phone loads the first that it can run"""
-    battery_slow_celsius: float = setting(40.0, CELSIUS)
+    battery_slow_celsius: float = setting(40.0, CELSIUS, not_yet=GOVERNOR)
     """battery temperature from which fewer threads compute"""
-    battery_pause_celsius: float = setting(44.0, CELSIUS)
+    battery_pause_celsius: float = setting(44.0, CELSIUS, not_yet=GOVERNOR)
     """battery temperature at which training checkpoints and waits"""
-    cpu_slow_celsius: float = setting(80.0, CELSIUS)
+    cpu_slow_celsius: float = setting(80.0, CELSIUS, not_yet=GOVERNOR)
     """CPU temperature from which fewer threads compute"""
-    cpu_pause_celsius: float = setting(95.0, CELSIUS)
+    cpu_pause_celsius: float = setting(95.0, CELSIUS, not_yet=GOVERNOR)
     """CPU temperature at which training checkpoints and waits"""
-    min_battery_percent: int = setting(20, Range(at_least=0, at_most=100))
+    min_battery_percent: int = setting(20, Range(at_least=0, at_most=100), not_yet=GOVERNOR)
     """charge below which training pauses, unless the device is charging"""
-    require_charging: bool = False
+    require_charging: bool = setting(False, not_yet=GOVERNOR)
     """train only while the device is charging"""
-    min_free_memory_mb: int = setting(256, Range(at_least=0, at_most=1048576))
+    min_free_memory_mb: int = setting(256, Range(at_least=0, at_most=1048576), not_yet=GOVERNOR)
     """MiB of available memory below which training checkpoints and waits, because the OS would kill it"""
 
     def contradictions(self) -> list[UserError]:
@@ -180,10 +178,6 @@ class DeviceRecipe(Checked):
             problems.append(UserError("device.mtriple", f"{self.mtriple!r} is not {self.arch}", f"{self.arch}-…"))
         if self.threads > self.cores:
             problems.append(UserError("device.threads", f"{self.threads} is more than the cores", f"at most {self.cores}"))
-        for kind in ("battery", "cpu"):
-            slow, pause = getattr(self, f"{kind}_slow_celsius"), getattr(self, f"{kind}_pause_celsius")
-            if slow >= pause:
-                problems.append(UserError(f"device.{kind}_slow_celsius", f"{slow:g} is not below {kind}_pause_celsius", f"below {pause:g}"))
         return problems
 
     def _feature_problems(self, where: str, cpu: str, features: tuple[str, ...]) -> list[UserError]:

@@ -12,7 +12,7 @@ from typing import Any
 from ..bundle.cpu_features import X86_EXTRAS, Arch, features_of_x86_cpu, x86_level
 from ..errors import UserError
 from .core_benchmark import Benchmark
-from .machine import Machine, System
+from .machine import Machine
 
 ARM_FEATURES = ("fp", "asimd", "crc32", "atomics", "asimdrdm", "fphp", "asimdhp", "asimddp", "asimdfhm", "lrcpc", "i8mm", "bf16")
 """what kernels may use, in /proc/cpuinfo spelling; SVE is left out: no kernel is written for it"""
@@ -23,7 +23,6 @@ ARM_CPUS = (
 """(LLVM cpu, the features it takes for granted), best first; otherwise generic"""
 MTRIPLES: dict[Arch, str] = {"aarch64": "aarch64-linux-android", "x86_64": "x86_64-linux-gnu"}
 """the library is the same for glibc, musl and Android; Android's triple keeps to the stricter rules"""
-TRANSPORTS: dict[System, str] = {"termux": "ssh", "android": "adb", "linux": "ssh"}
 MEMORY_SHARE, FREE_SHARE = 4, 2
 """a process gets a quarter of all memory and half of what is free: more gets it killed on a phone"""
 MEMORY_STEP_MB, SMALLEST_MB, LARGEST_MB = 32, 64, 4096
@@ -46,8 +45,6 @@ def device_profile(machine: Machine, benchmark: Benchmark | None = None) -> dict
         "cores": len(machine.cores),
         "threads": benchmark.best_threads if benchmark else _big_cores(machine),
         "memory_budget_mb": _memory_budget_mb(machine),
-        "page_size_kib": machine.page_size_kib,
-        "transport": TRANSPORTS[machine.system],
     }
 
 
@@ -97,7 +94,7 @@ def _remarks(machine: Machine, benchmark: Benchmark | None) -> list[str]:
     else:
         lines.append("threads: not measured; the number of big cores")
     memory = [f"{name} {size >> 20} MB" for name, size in (("total", machine.total_bytes), ("free", machine.available_bytes)) if size]
-    lines.append(f"memory: {', '.join(memory) or 'hidden'}")
+    lines.append(f"memory: {', '.join(memory) or 'hidden'}; pages of {machine.page_size_kib} KiB")
     lines.append(f"sensors: {', '.join(machine.sensors) or 'none can be read'}")
     lines.append("software: " + ", ".join(f"{name} {version}" for name, version in machine.software.items()))
     return lines
