@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeVar, Union
 from .errors import UserError
 
 T = TypeVar("T")
-Form = Literal["any", "scalar", "object", "list", "pair", "optional", "choice", "mapping", "text"]
+HintForm = Literal["any", "scalar", "object", "list", "pair", "optional", "choice", "mapping", "text"]
 WORDS = {bool: "true, false", int: "a whole number", float: "a number", str: "a text", Path: "a path"}
 """the scalars in a person's words"""
 
@@ -157,7 +157,7 @@ def fields_of(kind: type) -> dict[str, tuple[dataclasses.Field, Any]]:
 
 
 @functools.cache
-def form_of(hint: Any) -> tuple[Form, tuple[Any, ...]]:
+def form_of(hint: Any) -> tuple[HintForm, tuple[Any, ...]]:
     """What kind of type it is and the types inside it; TypeError for one that plain data has no form for."""
     origin, parts = typing.get_origin(hint), typing.get_args(hint)
     if origin in (Union, types.UnionType) and len(parts) == 2 and types.NoneType in parts:

@@ -7,21 +7,26 @@ Entries that read projections exist once per combination of GGUF types: the base
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import get_args
 
 from ...runtime.bundle.plan import (
     ALIGNMENT,
+    DECODE_BUCKET,
     ITEM_BYTES,
     PROJECTIONS,
     AdapterPlan,
     AdapterTensor,
     Argument,
+    Bucket,
     Entry,
     KernelCall,
+    Matrix,
     MatrixName,
     Operand,
-    parse_bucket,
+    block_weight,
+    scoring_buckets,
     signature_of,
     types_of,
 )
@@ -43,7 +48,6 @@ from .graph import (
 )  # fmt: skip
 from .lower import lower
 
-DECODE_BUCKET = "1x1"
 ADAPTER_ALIGNMENT = ALIGNMENT // ITEM_BYTES["float32"]
 """in elements, for the matrices of the flat vector"""
 
@@ -65,7 +69,7 @@ def adapter_plan(shape: ModelShape, adapter: AdapterSpec) -> AdapterPlan:
         for name, (n, k) in projection_shapes(shape).items():
             if name not in adapter.targets:
                 continue
-            for matrix, size in zip("AB", adapter.shapes(n, k)):
+            for matrix, size in zip(get_args(Matrix), adapter.shapes(n, k)):
                 tensors.append(AdapterTensor(MatrixName(layer, name, matrix), offset, size))
                 offset += -(-size[0] * size[1] // ADAPTER_ALIGNMENT) * ADAPTER_ALIGNMENT
     return AdapterPlan(adapter.kind, adapter.rank, adapter.scale, -(-offset // optimizer.PARTIALS) * optimizer.PARTIALS, tuple(tensors))
@@ -73,7 +77,7 @@ def adapter_plan(shape: ModelShape, adapter: AdapterSpec) -> AdapterPlan:
 
 def base_signatures(shape: ModelShape) -> tuple[str, ...]:
     """Weight types of the base's layers."""
-    layers = ({name: shape.tensor_types[f"blk.{layer}.{name}.weight"] for name in PROJECTIONS} for layer in range(shape.layers))
+    layers = ({name: shape.tensor_types[block_weight(layer, name)] for name in PROJECTIONS} for layer in range(shape.layers))
     return tuple(dict.fromkeys(map(signature_of, layers)))
 
 
@@ -105,9 +109,8 @@ def build_entries(shape: ModelShape, adapter: AdapterSpec, sizes: Sizes, kernels
 
 def _shared_graphs(shape: ModelShape, sizes: Sizes) -> Iterator[tuple[str, EntryGraph]]:
     """Entries that read only the embedding and the head."""
-    for bucket in dict.fromkeys((*sizes.buckets, *_scoring_buckets(sizes.buckets), DECODE_BUCKET)):
-        batch, tokens = parse_bucket(bucket)
-        yield bucket, embed_graph(shape, batch * tokens)
+    for bucket in dict.fromkeys((*sizes.buckets, *scoring_buckets(sizes.buckets), DECODE_BUCKET)):
+        yield bucket, embed_graph(shape, Bucket.parse(bucket).rows)
     yield "", head_graph(shape, sizes.head_chunk_tokens, root=False)
     yield "", differentiate(head_graph(shape, sizes.head_chunk_tokens, root=True), keep={"loss": (LOSS_PAIR, 0)})
     yield "", logits_graph(shape)
@@ -116,19 +119,14 @@ def _shared_graphs(shape: ModelShape, sizes: Sizes) -> Iterator[tuple[str, Entry
 def _block_graphs(shape: ModelShape, adapter: AdapterSpec, sizes: Sizes, is_trained: bool) -> Iterator[tuple[str, EntryGraph]]:
     """Training, and inference with and without the adapter beside the weights; untrained weights have the last alone."""
     for bucket in sizes.buckets if is_trained else ():
-        batch, tokens = parse_bucket(bucket)
+        batch, tokens = Bucket.parse(bucket)
         yield bucket, block_graph(shape, adapter, batch, tokens)
         yield bucket, differentiate(block_graph(shape, adapter, batch, tokens, root=True))
     for mounted in (None, adapter) if is_trained else (None,):
-        for bucket in _scoring_buckets(sizes.buckets):
-            yield bucket, block_graph(shape, mounted, 1, parse_bucket(bucket)[1], cache=True)
+        for bucket in scoring_buckets(sizes.buckets):
+            yield bucket, block_graph(shape, mounted, 1, Bucket.parse(bucket).tokens, cache=True)
         for graph in decode_graphs(shape, sizes.context_tokens, mounted):
             yield "", graph
-
-
-def _scoring_buckets(buckets: Sequence[str]) -> list[str]:
-    """Single rows of every length: what a prompt is read with, and a merged model is scored with."""
-    return [f"1x{tokens}" for tokens in sorted({parse_bucket(bucket)[1] for bucket in buckets})]
 
 
 def _optimizer_entries(size: int, kernels: KernelSet) -> list[Entry]:

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 from tvm import relax
 
-from ...runtime.bundle.plan import MOUNTED, PROJECTIONS, Role
+from ...runtime.bundle.plan import MOUNTED, PROJECTIONS, AdapterKind, Dtype, OperandRole, Projection
 from ..kernels.block_types import BLOCK
 from ..model.shape import ModelShape
 from . import dialect
@@ -32,11 +31,11 @@ LOSS_PAIR = "loss_and_dlogits"
 class AdapterSpec:
     """The low-rank update of the projections."""
 
-    kind: Literal["grouped", "lora"]
+    kind: AdapterKind
     rank: int
     scale: float
     """the effective scale, alpha / rank"""
-    targets: tuple[str, ...]
+    targets: tuple[Projection, ...]
     """adapted projections"""
 
     def shapes(self, n: int, k: int) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -49,7 +48,7 @@ class Parameter:
     """A parameter of an entry's function."""
 
     var: relax.Var
-    role: Role
+    role: OperandRole
 
 
 @dataclass(frozen=True)
@@ -62,12 +61,12 @@ class EntryGraph:
     results: Mapping[str, relax.Expr]
     """output name -> variable bound in the function"""
 
-    def named(self, role: Role) -> list[relax.Var]:
+    def named(self, role: OperandRole) -> list[relax.Var]:
         """Parameters of one role, in order."""
         return [p.var for p in self.parameters if p.role == role]
 
 
-def projection_shapes(shape: ModelShape) -> dict[str, tuple[int, int]]:
+def projection_shapes(shape: ModelShape) -> dict[Projection, tuple[int, int]]:
     """[N, K] of each projection of a block."""
     d, q, kv = shape.d_model, shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     return {
@@ -91,7 +90,7 @@ class _Builder:
         self.parameters: dict[str, Parameter] = {}
         self.group_sums: dict[relax.Var, relax.Var] = {}
 
-    def parameter(self, name: str, size: tuple[int, ...], role: Role, dtype: str = "float32") -> relax.Var:
+    def parameter(self, name: str, size: tuple[int, ...], role: OperandRole, dtype: Dtype = "float32") -> relax.Var:
         var = relax.Var(name, relax.TensorType(size, dtype))
         self.parameters[name] = Parameter(var, role)
         return var

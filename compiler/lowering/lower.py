@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from tvm import relax
 
-from ...runtime.bundle.plan import Argument, Entry, KernelCall, Operand, n_bytes
+from ...runtime.bundle.plan import Argument, Dtype, Entry, KernelCall, Operand, n_bytes
 from ..kernels.block_types import BLOCK, BLOCK_TYPES
 from ..kernels.kernel_set import KernelSet
 from .arena import Lifetime, plan_arena
@@ -26,7 +26,7 @@ class _Tensor:
     """A value of the entry: an operand, or a temporary with a lifetime in call indices."""
 
     shape: tuple[int, ...]
-    dtype: str = "float32"
+    dtype: Dtype = "float32"
     operand: int | None = None
     first: int = -1
     last: int = -1

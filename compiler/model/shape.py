@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ...runtime.bundle.plan import block_weight
 from ...runtime.errors import UserError
 from ...runtime.gguf.file import GgufFile
 
@@ -107,7 +108,7 @@ def expected_tensors(shape: ModelShape) -> dict[str, tuple[int, ...]]:
         "ffn_down": (d, shape.ffn),
     }
     for layer in range(shape.layers):
-        tensors |= {f"blk.{layer}.{name}.weight": size for name, size in block.items()}
+        tensors |= {block_weight(layer, name): size for name, size in block.items()}
     return tensors
 
 

@@ -45,8 +45,8 @@ print(json.dumps({"python": list(sys.version_info[:3]), "arch": _cpu.arch, "feat
                   "numpy": _version("numpy"), "tokenizers": _version("tokenizers"), "makes_venv": _makes_venv()}))
 """
 VENV = "python3 -m venv {venv} && {venv}/bin/pip install numpy tokenizers"
-System = Literal["termux", "debian", "android", "other"]
-INSTALL: dict[System, tuple[str, str]] = {
+PhoneSystem = Literal["termux", "debian", "android", "other"]
+INSTALL: dict[PhoneSystem, tuple[str, str]] = {
     "termux": ("pkg install python python-numpy", "pkg install rust && pip install tokenizers"),
     "debian": ("{sudo}apt install python3 python3-venv", VENV),
     "android": (
@@ -68,7 +68,7 @@ class Readiness:
     python: str
     """the command that starts Python there"""
     versions: dict[str, str]
-    system: System
+    system: PhoneSystem
 
 
 def python_there(target: Target, named: str | None = None) -> str:
@@ -123,14 +123,14 @@ def _require_processor(target: Target, bundle: Bundle, cpu: MachineCpu) -> None:
         raise UserError(str(target.address), found, remedy=remedy)
 
 
-def _install_lines(folder: str, system: System, is_root: bool) -> tuple[str, str]:
+def _install_lines(folder: str, system: PhoneSystem, is_root: bool) -> tuple[str, str]:
     """What is typed there for Python itself, and for the two packages."""
     words = {"venv": shlex.quote(f"{folder}/venv"), "sudo": "" if is_root else "sudo "}
     for_python, for_packages = (line.format(**words) for line in INSTALL[system])
     return for_python, for_packages
 
 
-def _software_problems(facts: dict, system: System, for_python: str, for_packages: str) -> tuple[list[str], list[str]]:
+def _software_problems(facts: dict, system: PhoneSystem, for_python: str, for_packages: str) -> tuple[list[str], list[str]]:
     """(what is wrong with the Python there, the lines that put it right), both empty when all is well."""
     problems, lines = [], []
     if tuple(facts["python"]) < OLDEST_PYTHON:
@@ -152,7 +152,7 @@ def _typed_there(lines: Sequence[str]) -> str:
     return "\n  ".join(["these lines there, then the same command again:", *lines])
 
 
-def _system(target: Target) -> tuple[System, bool]:
+def _system(target: Target) -> tuple[PhoneSystem, bool]:
     """(what kind of system, whether we are its root)."""
     script = (
         'case "$PREFIX" in *com.termux*) echo termux; exit;; esac\n'
@@ -160,7 +160,7 @@ def _system(target: Target) -> tuple[System, bool]:
         "[ -w / ] && echo root"
     )
     words = target.run(script).text.split()
-    system: System = next((known for known in INSTALL if known in words), "other")
+    system: PhoneSystem = next((known for known in INSTALL if known in words), "other")
     return system, "root" in words
 
 

@@ -48,7 +48,7 @@ class FileRecord:
 
 
 @dataclass(frozen=True)
-class KernelVariant:
+class LibraryVariant:
     """A further kernel library, for better processors."""
 
     file: str
@@ -66,7 +66,7 @@ class Abi:
     """LLVM target triple"""
     cpu: str = ""
     """LLVM mcpu"""
-    variants: tuple[KernelVariant, ...] = ()
+    variants: tuple[LibraryVariant, ...] = ()
     """best first"""
 
 

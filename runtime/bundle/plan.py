@@ -18,11 +18,12 @@ from ..plain_data import bind, plain
 
 PLAN_FORMAT = 1
 
-Role = Literal["input", "weight", "adapter", "output", "gradient"]
+OperandRole = Literal["input", "weight", "adapter", "output", "gradient"]
 AdapterKind = Literal["grouped", "lora"]
 Projection = Literal["attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"]
 PROJECTIONS: tuple[Projection, ...] = get_args(Projection)
 """the quantized matrices of a block, by their names in GGUF"""
+Matrix = Literal["A", "B"]
 MOUNTED = "_mounted"
 """ending of the name of an inference entry that computes an adapter beside the weights"""
 Dtype = Literal["float32", "int32", "uint8"]
@@ -99,7 +100,7 @@ class MatrixName(NamedTuple):
 
     layer: int
     projection: Projection
-    matrix: Literal["A", "B"]
+    matrix: Matrix
 
     @classmethod
     def parse(cls, name: str) -> MatrixName:
@@ -142,7 +143,7 @@ class Operand:
     """A tensor that the runtime binds before it runs an entry."""
 
     name: str
-    role: Role
+    role: OperandRole
     shape: tuple[int, ...]
     dtype: Dtype
 
@@ -321,6 +322,3 @@ def types_of(signature: str) -> dict[str, str]:
 def scoring_buckets(buckets: Sequence[str]) -> list[str]:
     """Single rows of every length: what a prompt is read with, and text is scored with."""
     return [str(Bucket(1, tokens)) for tokens in sorted({Bucket.parse(name).tokens for name in buckets})]
-
-
-parse_bucket = Bucket.parse

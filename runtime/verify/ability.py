@@ -25,7 +25,7 @@ from ..errors import MftError, UserError
 from ..message import Message
 from ..plain_data import bind
 
-Kind = Literal["arithmetic", "common_sense", "reference"]
+QuestionKind = Literal["arithmetic", "common_sense", "reference"]
 Language = Literal["en", "zh"]
 Forgetting = Literal["none", "possible", "clear"]
 
@@ -60,7 +60,7 @@ class Question:
     """A question with a few answers of the same form, one of which is right."""
 
     id: str
-    kind: Kind
+    kind: QuestionKind
     language: Language
     messages: tuple[Turn, ...]
     """ends with the user's question"""

@@ -19,14 +19,14 @@ from mobilefinetuner.runtime.engine.decode import Decoder
 from mobilefinetuner.runtime.engine.engine import Engine
 from mobilefinetuner.runtime.gguf.file import GgufFile
 from mobilefinetuner.runtime.engine.packing import PackedBatch
-from mobilefinetuner.runtime.bundle.plan import Plan, parse_bucket
+from mobilefinetuner.runtime.bundle.plan import Bucket, Plan
 from mobilefinetuner.runtime.bundle.tokenizer import Tokenizer
 from mobilefinetuner.runtime.train.step import AdamW, TrainStep
 
 bundle, phase, threads = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 tokenizer = Tokenizer.load(bundle / "tokenizer.json")
 plan = Plan.from_json(json.loads((bundle / "plan.json").read_text(encoding="utf-8")))
-batch, tokens = parse_bucket(plan.buckets[-1])
+batch, tokens = Bucket.parse(plan.buckets[-1])
 ids = np.resize(np.array(tokenizer.encode("Where is the shop, and when does it open?"), np.int32), batch * tokens)
 with Engine(plan, bundle / "kernels.so", GgufFile.open(bundle / "model.gguf"), threads) as engine:
     if phase == "optimizer":
