@@ -35,7 +35,7 @@ class Template:
     def __post_init__(self) -> None:
         defaults = [type(value) for value in self.defaults.values()]
         if int in defaults or len(set(defaults)) < len(defaults):
-            raise ValueError(f"template {self.stem}: a name could not tell which argument was left out; no size and one flag and number at most")
+            raise ValueError(f"template {self.stem}: a default for a size, or two defaults of one type: a name would not tell which was left out")
 
     def __call__(self, *arguments: Argument, **keywords: Argument | Isa) -> tvm.tirx.PrimFunc:
         return self.build(*arguments, **keywords)
@@ -93,7 +93,7 @@ def _word(name: str, value: Argument) -> str:
     if isinstance(value, bool):
         return name if value else f"no_{name}"
     if isinstance(value, float):
-        # Signs that a symbol of a library may not have, each with a letter that no number has.
+        # A symbol of a library is made of letters, digits and underscores; no number contains an m or a p.
         return str(np.float32(value)).translate(str.maketrans(".-+", "_mp"))
     return value
 

@@ -10,7 +10,7 @@ import pytest
 from mobilefinetuner.compiler.kernels import rows
 
 from tests.support.directional import check_gradient
-from tests.support.kernel_trial import EPSILONS, FLAT, GROUPS, HEADS, ROPE, ROWS, label
+from tests.support.kernel_trial import FLAT, GROUPS, HEADS, NORMS, ROPE, label
 from tests.support.kernel_values import close, normal
 
 TOLERANCE = 1e-6
@@ -24,13 +24,11 @@ def silu_product(gate, up):
     return gate / (1 + np.exp(-gate)) * up
 
 
-@pytest.mark.parametrize("epsilon", EPSILONS)
-@pytest.mark.parametrize("size", ROWS)
-def test_rms_norm_and_its_gradient_have_a_kernel_for_each_epsilon(trial, size, epsilon):
-    m, d = size
+@pytest.mark.parametrize(("m", "d", "epsilon"), NORMS)
+def test_rms_norm_and_its_gradient_have_a_kernel_for_each_epsilon(trial, m, d, epsilon):
     x, w, dy = normal(m, d), normal(d, seed=2), normal(m, d, seed=3)
-    close(trial.run(label(rows.rms_norm, *size, epsilon), x, w)[-1], rms_norm(x.astype(np.float64), w, epsilon), TOLERANCE)
-    dx = trial.run(label(rows.rms_norm_grad, *size, epsilon), dy, x, w)[-1]
+    close(trial.run(label(rows.rms_norm, m, d, epsilon), x, w)[-1], rms_norm(x.astype(np.float64), w, epsilon), TOLERANCE)
+    dx = trial.run(label(rows.rms_norm_grad, m, d, epsilon), dy, x, w)[-1]
     check_gradient(lambda x: rms_norm(x, w.astype(np.float64), epsilon), [x], dy, [dx])
 
 
