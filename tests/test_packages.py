@@ -28,7 +28,7 @@ ORDER = {
         "bundle",
         "adapter",
         "engine",
-        "data/text", "data/files", "data/readers", "data/scenario", "data/rules", "data",
+        "data/text", "data/files", "data/records", "data/report", "data/readers", "data/scenario", "data/rules", "data",
         "versions",
         "train",
         "verify",
