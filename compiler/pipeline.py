@@ -24,7 +24,6 @@ from ..runtime.errors import MftError, UserError
 from ..runtime.gguf.file import GgufFile
 from ..runtime.storage.durable import canonical_json
 from .bundle import ability_questions
-from .bundle.base_model import Conversion, write_base_model
 from .bundle.memory_plan import with_memory
 from .bundle.writer import write_bundle
 from .bundle.zipapp_writer import make_zipapp
@@ -35,6 +34,7 @@ from .library.build import build_library, target_for, workspace_bytes
 from .library.cpu_check import check_device_cpus
 from .lowering.entries import Sizes, adapter_plan, build_entries, signatures_of
 from .lowering.graph import GROUP, AdapterSpec
+from .model.base_model import Conversion, write_base_model
 from .model.chat_template import compile_chat_format
 from .model.shape import ModelShape, read_shape
 from .model.source import resolve_model

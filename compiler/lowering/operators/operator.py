@@ -39,7 +39,7 @@ class Site:
 
     @property
     def block(self) -> BlockType:
-        """The block type of the weight: the base was brought to types with kernels (bundle/base_model.py)."""
+        """The block type of the weight: the base was brought to types with kernels (model/base_model.py)."""
         return BLOCK_TYPES[self.weight_type]
 
 

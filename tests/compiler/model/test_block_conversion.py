@@ -8,7 +8,7 @@ from __future__ import annotations
 import gguf
 import numpy as np
 import pytest
-from mobilefinetuner.compiler.bundle.block_conversion import LEVELS, convert, dequantized
+from mobilefinetuner.compiler.model.block_conversion import LEVELS, convert, dequantized
 
 ROWS, K = 6, 512
 HALF_ROUNDING = 2.0**-11

@@ -7,7 +7,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
-from mobilefinetuner.compiler.bundle.base_model import write_base_model
+from mobilefinetuner.compiler.model.base_model import write_base_model
 from mobilefinetuner.compiler.recipe.load import load_recipe
 from mobilefinetuner.runtime.gguf.file import GgufFile
 
