@@ -19,15 +19,15 @@ from .lanes import fill, lane_max, lane_sum
 
 @template("softmax_loss")
 def softmax_loss(c: int, v: int, *, isa: Isa):
-    """loss[i] = log Σ e^logits[i] − logits[i, target], logits ← scale · (softmax(logits) − onehot(target)); a row with target < 0 gives 0
+    """loss[i] = log Σ e^logits[i] − logits[i, target], logits[i] ← scale[i] · (softmax(logits[i]) − onehot(target)); target < 0: all 0
 
-    logits [C,V] f32 (read and overwritten) · targets [C] i32 · scale [1] f32  →  loss [C] f32, not scaled
+    logits [C,V] f32 (read and overwritten) · targets [C] i32 · scale [C] f32  →  loss [C] f32, not scaled
     """
     lanes = lanes_for(v, isa)
 
     @T.prim_func
     def func(
-        logits: T.Buffer((c, v), "float32"), targets: T.Buffer((c,), "int32"), scale: T.Buffer((1,), "float32"), loss: T.Buffer((c,), "float32")
+        logits: T.Buffer((c, v), "float32"), targets: T.Buffer((c,), "int32"), scale: T.Buffer((c,), "float32"), loss: T.Buffer((c,), "float32")
     ):
         for i in T.parallel(c):
             top = T.alloc_buffer((lanes,), "float32", scope="local")
@@ -53,11 +53,11 @@ def softmax_loss(c: int, v: int, *, isa: Isa):
             lane_sum(total, lanes)
             loss[i] = T.Select(targets[i] >= 0, log(total[0]) + top[0] - picked[0], T.float32(0))
             # 3. The gradient: each share of the sum, times scale, less scale at the target; zero in a row without one.
-            total[0] = T.Select(targets[i] >= 0, scale[0] / total[0], T.float32(0))
+            total[0] = T.Select(targets[i] >= 0, scale[i] / total[0], T.float32(0))
             for part in range(v // lanes):
                 for lane in T.vectorized(lanes):
                     logits[i, part * lanes + lane] *= total[0]
             if targets[i] >= 0:
-                logits[i, targets[i]] -= scale[0]
+                logits[i, targets[i]] -= scale[i]
 
     return func

@@ -245,11 +245,11 @@ def logits_graph(shape: ModelShape) -> EntryGraph:
 def head_graph(shape: ModelShape, chunk: int, *, root: bool) -> EntryGraph:
     """The loss of `chunk` rows that have a label; with `root` ready to be differentiated.
 
-    x [C,D] · targets [C] i32 (negative: no label) · scale [1] · output_norm [D] · output [V,D]  →  loss [C]
+    x [C,D] · targets [C] i32 (negative: no label) · scale [C] · output_norm [D] · output [V,D]  →  loss [C]
     """
     b, x = _head(shape, chunk)
     targets = b.parameter("targets", (chunk,), "input", "int32")
-    scale = b.parameter("scale", (1,), "input")
+    scale = b.parameter("scale", (chunk,), "input")
 
     def body() -> dict[str, relax.Var]:
         logits = _emit_logits(b, x)

@@ -141,6 +141,6 @@ def _head_tensors(plan: Plan) -> list[TensorSpec]:
         TensorSpec("head_x", (chunk, plan.model.d_model), "float32", "activations"),
         TensorSpec("head_dx", (chunk, plan.model.d_model), "float32", "activations"),
         TensorSpec("targets", (chunk,), "int32", "activations"),
-        TensorSpec("scale", (1,), "float32", "activations"),
+        TensorSpec("scale", (chunk,), "float32", "activations"),
         TensorSpec("loss", (chunk,), "float32", "activations"),
     ]

@@ -93,7 +93,7 @@ class TrainStep:
         self.forward(batch)
         d_top = self.memory["d_hidden"][len(self._forward) % 2]
         d_top[:] = 0
-        self.memory["scale"][0] = 1.0 / labels_in_step
+        self.memory["scale"][:] = 1.0 / labels_in_step
         losses = score_rows(self._head_loss, self.memory, self.memory["hidden"][-1], batch.targets, d_top)
         for layer in range(len(self._backward) - 1, -1, -1):
             self._backward[layer].run()

@@ -12,7 +12,7 @@ from .operator import InPlace, Operator, Without, call
 
 
 def softmax_loss(logits: relax.Expr, targets: relax.Expr, scale: relax.Expr) -> relax.Call:
-    """logits [C,V] · targets [C] i32 · scale [1]  →  (loss [C], dlogits [C,V], which takes the place of logits)"""
+    """logits [C,V] · targets [C] i32 · scale [C]  →  (loss [C], dlogits [C,V], which takes the place of logits)"""
     return call("mft.softmax_loss", logits, targets, scale)
 
 

@@ -64,7 +64,7 @@ def _run_some(trial, threads: int) -> list[np.ndarray]:
         *trial.run(label(attention.attention_grad, *size), do, q, k, v, start, threads=threads),
         *trial.run(label(rows.swiglu, FLAT[2]), normal(FLAT[2]), normal(FLAT[2], seed=2), threads=threads),
         *trial.run(label(rows.rms_norm_grad, 33, 48), normal(33, 48), normal(33, 48, seed=2), normal(48), threads=threads),
-        *trial.run(label(head.softmax_loss, 4, 96), normal(4, 96), np.arange(4, dtype=np.int32), np.ones(1, np.float32), threads=threads),
+        *trial.run(label(head.softmax_loss, 4, 96), normal(4, 96), np.arange(4, dtype=np.int32), np.ones(4, np.float32), threads=threads),
     ]
 
 

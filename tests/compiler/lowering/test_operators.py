@@ -90,7 +90,7 @@ def _softmax_loss(logits, targets, scale):
     losses = np.where(has_target, log_sum - logits[rows, targets], 0)
     gradient = np.exp(logits - log_sum[:, None])
     gradient[rows, targets] -= 1
-    return losses, scale[0] * np.where(has_target[:, None], gradient, 0)
+    return losses, scale[:, None] * np.where(has_target[:, None], gradient, 0)
 
 
 def _swiglu_grad(dy, gate, up):
@@ -99,6 +99,7 @@ def _swiglu_grad(dy, gate, up):
 
 
 Q, K, V = normal(M, H * D), normal(M, KV * D, seed=2), normal(M, KV * D, seed=3)
+ROW_WEIGHTS = np.array([0.125, 1.0, -0.5, 2.0], np.float32)
 CALLS: dict[str, list[Call]] = {
     "mft.linear": [
         Call(linear.linear, (normal(7, 64), Weight("Q4_1", 96, 64)), lambda x, w: x @ w.T, (0,)),
@@ -142,7 +143,7 @@ CALLS: dict[str, list[Call]] = {
     "mft.group_sum": [Call(lambda x: groups.group_sum(x, 32), (normal(7, 96),), lambda x: x.reshape(7, 3, 32).sum(-1), (0,))],
     "mft.group_spread": [Call(lambda x: groups.group_spread(x, 32), (normal(7, 3),), lambda x: np.repeat(x, 32, 1))],
     "mft.gather": [Call(embedding.gather, (np.array([39, 0, 3, 3], np.int32), Weight("Q8_0", 40, 64)), lambda ids, w: w[ids])],
-    "mft.softmax_loss": [Call(loss.softmax_loss, (normal(4, 96), np.array([95, -1, 0, 5], np.int32), np.array([0.125], np.float32)), _softmax_loss)],
+    "mft.softmax_loss": [Call(loss.softmax_loss, (normal(4, 96), np.array([95, -1, 0, 5], np.int32), ROW_WEIGHTS), _softmax_loss)],
 }
 EACH = [pytest.param(name, number, id=f"{name}-{number}") for name, calls in CALLS.items() for number in range(len(calls))]
 EACH_GRADIENT = [case for case in EACH if CALLS[case.values[0]][case.values[1]].differentiable]
