@@ -23,8 +23,10 @@ from ..runtime.data.windows import Splitter
 from ..runtime.errors import MftError, UserError
 from ..runtime.gguf.file import GgufFile
 from ..runtime.storage.durable import canonical_json
+from ..runtime.train.replay import FILE_NAME as REPLAY_FILE
 from .bundle import ability_questions
 from .bundle.memory_plan import with_memory
+from .bundle.replay_set import replay_set
 from .bundle.writer import write_bundle
 from .bundle.zipapp_writer import make_zipapp
 from .kernels.isa import isa_for
@@ -83,6 +85,7 @@ def _compile(recipe: Recipe, source: GgufFile, model: GgufFile, conversions: Seq
         "scenario.json": _json(scenario),
         "tokenizer.json": tokenizer,
         **_template_files(recipe, tokenizer, scenario["chat"], progress),
+        **_replay_files(recipe, model, tokenizer, scenario["chat"], progress),
     }
     progress(f"6/6 writing {recipe.out}")
     return write_bundle(recipe.out, files, {**_manifest_fields(recipe), "base_conversions": [dataclasses.asdict(c) for c in conversions]})
@@ -135,7 +138,7 @@ def _plan(recipe: Recipe, shape: ModelShape, kernels: KernelSet) -> Plan:
     buckets = tuple(sorted(train.buckets, key=lambda name: (Bucket.parse(name).rows, name)))
     longest = max(Bucket.parse(name).tokens for name in buckets)
     context = -(-(longest + recipe.scenario.decode_tokens) // CONTEXT_MULTIPLE) * CONTEXT_MULTIPLE
-    sizes = Sizes(buckets, context, train.head_chunk_tokens)
+    sizes = Sizes(buckets, context, train.head_chunk_tokens, train.distills)
     entries = build_entries(shape, adapter, sizes, kernels)
     model = ModelPlan(
         shape.layers, shape.d_model, shape.heads, shape.kv_heads, shape.head_dim, shape.ffn, shape.vocab, shape.rope_base, context,
@@ -166,6 +169,14 @@ def _template_files(recipe: Recipe, tokenizer: bytes, chat: dict, progress: Prog
     if questions.left_out:
         progress(f"    {len(questions.left_out)} base-ability questions are longer than the longest bucket ({longest} tokens) and left out")
     return files | ({ability_questions.FILE_NAME: questions.content} if questions.content else {})
+
+
+def _replay_files(recipe: Recipe, model: GgufFile, tokenizer: bytes, chat: dict, progress: Progress) -> dict[str, bytes | Path]:
+    """What the base says to general questions, when the recipe replays it."""
+    if not recipe.train.replay_rows:
+        return {}
+    most, languages = recipe.train.replay_questions, recipe.scenario.languages
+    return {REPLAY_FILE: replay_set(model, Tokenizer.from_json(tokenizer), ChatFormat.from_dict(chat), languages, most, progress)}
 
 
 def _manifest_fields(recipe: Recipe) -> dict:

@@ -7,16 +7,19 @@ The old version stays current until the new file has been measured and was found
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from .data.cache import TrainingCache
 from .engine.memory import peak_rss_bytes
+from .engine.packing import Tokens
 from .session import Session
 from .storage import checkpoint
 from .storage.durable import require_space
-from .train.run import TrainedAdapter, TrainingRun
+from .train.replay import FILE_NAME as REPLAY_FILE
+from .train.replay import load_conversations, replay_samples
+from .train.run import TrainedAdapter, TrainingData, TrainingRun
 from .train.schedule import TrainingSchedule, TrainSettings
 from .verify.merge_trial import Attempt, MergeTrial
 from .verify.verification import Examiner, Judgement, judge
@@ -92,8 +95,9 @@ def tune(session: Session, cache: TrainingCache, request: TuneRequest) -> TuneRe
         "steps": schedule.steps,
         "settings": asdict(settings),
     }
+    data = TrainingData(samples, _replay(session, settings))
     run = TrainingRun(session.engines, session.workspace.tune_dir, session.audit, session.say)
-    trained = run.train(parent, samples, schedule, identity, request.resume)
+    trained = run.train(parent, data, schedule, identity, request.resume)
     examiner = Examiner(session.engines, session.dialogue, tests, session.say)
     made = _make_version(session, examiner, parent, trained, cache.fingerprint)
     before = examiner.scores(parent)
@@ -102,6 +106,14 @@ def tune(session: Session, cache: TrainingCache, request: TuneRequest) -> TuneRe
     checkpoint.discard(session.workspace.tune_dir)
     model_path = str(session.versions.model_path(made.version.id))
     return TuneResult(made.version, promoted, judgement, made.trial.mounted.heldout_loss, tuple(made.trial.attempts), trained, model_path)
+
+
+def _replay(session: Session, settings: TrainSettings) -> Sequence[Tokens]:
+    """The bundle's replay samples; none when the recipe has no replay."""
+    if not settings.replay.rows:
+        return ()
+    conversations = load_conversations(session.bundle.path(REPLAY_FILE))
+    return replay_samples(conversations, session.tokenizer, session.chat, session.scenario.system_prompt, settings.replay.loss)
 
 
 def _make_version(session: Session, examiner: Examiner, parent: OpenedVersion, trained: TrainedAdapter, data_fingerprint: str) -> NewVersion:

@@ -14,7 +14,7 @@ from .operators.attention import attention, decode_attention
 from .operators.embedding import gather
 from .operators.groups import group_sum
 from .operators.linear import linear
-from .operators.loss import seed, softmax_loss
+from .operators.loss import distill_loss, seed, softmax_loss
 from .operators.matmul import matmul
 from .operators.norm import rms_norm
 from .operators.operator import shape_of
@@ -22,6 +22,6 @@ from .operators.rope import rope
 from .operators.table import register_operators
 
 __all__ = [
-    "add", "attention", "decode_attention", "gather", "group_sum", "linear", "matmul", "register_operators", "rms_norm", "rope", "seed",
-    "shape_of", "softmax_loss", "swiglu",
+    "add", "attention", "decode_attention", "distill_loss", "gather", "group_sum", "linear", "matmul", "register_operators", "rms_norm",
+    "rope", "seed", "shape_of", "softmax_loss", "swiglu",
 ]  # fmt: skip

@@ -41,6 +41,7 @@ from .graph import (
     EntryGraph,
     block_graph,
     decode_graphs,
+    distill_graph,
     embed_graph,
     head_graph,
     logits_graph,
@@ -54,11 +55,13 @@ ADAPTER_ALIGNMENT = ALIGNMENT // ITEM_BYTES["float32"]
 
 @dataclass(frozen=True)
 class Sizes:
-    """The static sizes of a bundle."""
+    """The static sizes of a bundle, and which entries it needs."""
 
     buckets: tuple[str, ...]
     context_tokens: int
     head_chunk_tokens: int
+    distills: bool
+    """training compares with the base, so the base's own forward pass is compiled in the training buckets"""
 
 
 def adapter_plan(shape: ModelShape, adapter: AdapterSpec) -> AdapterPlan:
@@ -107,12 +110,31 @@ def build_entries(shape: ModelShape, adapter: AdapterSpec, sizes: Sizes, kernels
     return tuple(entries)
 
 
+def inference_entries(shape: ModelShape, bucket: str, context_tokens: int, kernels: KernelSet) -> tuple[Entry, ...]:
+    """What answering needs and nothing else: reading a prompt in this bucket, then token by token, without an adapter."""
+    embedding = {"token_embd": shape.tensor_types["token_embd.weight"], "output": shape.tensor_types[shape.head_tensor]}
+    tokens = Bucket.parse(bucket).tokens
+    shared = [
+        (bucket, embed_graph(shape, tokens)),
+        (DECODE_BUCKET, embed_graph(shape, 1)),
+        ("", logits_graph(shape)),
+        ("", head_graph(shape, 1, root=False)),
+    ]
+    entries = [lower(graph, kernels, embedding, at) for at, graph in shared]
+    for signature in base_signatures(shape):
+        blocks = [(bucket, block_graph(shape, None, 1, tokens, cache=True)), *(("", graph) for graph in decode_graphs(shape, context_tokens))]
+        entries += [lower(graph, kernels, types_of(signature), at, signature) for at, graph in blocks]
+    return tuple(entries)
+
+
 def _shared_graphs(shape: ModelShape, sizes: Sizes) -> Iterator[tuple[str, EntryGraph]]:
     """Entries that read only the embedding and the head."""
     for bucket in dict.fromkeys((*sizes.buckets, *scoring_buckets(sizes.buckets), DECODE_BUCKET)):
         yield bucket, embed_graph(shape, Bucket.parse(bucket).rows)
     yield "", head_graph(shape, sizes.head_chunk_tokens, root=False)
     yield "", differentiate(head_graph(shape, sizes.head_chunk_tokens, root=True), keep={"loss": (LOSS_PAIR, 0)})
+    if sizes.distills:
+        yield "", differentiate(distill_graph(shape, sizes.head_chunk_tokens), keep={"loss": (LOSS_PAIR, 0)})
     yield "", logits_graph(shape)
 
 
@@ -122,6 +144,8 @@ def _block_graphs(shape: ModelShape, adapter: AdapterSpec, sizes: Sizes, is_trai
         batch, tokens = Bucket.parse(bucket)
         yield bucket, block_graph(shape, adapter, batch, tokens)
         yield bucket, differentiate(block_graph(shape, adapter, batch, tokens, root=True))
+        if sizes.distills:
+            yield bucket, block_graph(shape, None, batch, tokens)
     for mounted in (None, adapter) if is_trained else (None,):
         for bucket in scoring_buckets(sizes.buckets):
             yield bucket, block_graph(shape, mounted, 1, Bucket.parse(bucket).tokens, cache=True)

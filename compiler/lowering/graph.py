@@ -24,7 +24,7 @@ GROUP = BLOCK
 """Inputs that share one column of a grouped adapter's A: the width of a GGUF block."""
 
 LOSS_PAIR = "loss_and_dlogits"
-"""Name of the variable in head_graph whose first part is the loss."""
+"""Name of the variable in head_graph and distill_graph whose first part is the loss."""
 
 
 @dataclass(frozen=True)
@@ -156,8 +156,8 @@ class _Builder:
 def block_graph(shape: ModelShape, adapter: AdapterSpec | None, batch: int, tokens: int, *, root: bool = False, cache: bool = False) -> EntryGraph:
     """One transformer block over B·T tokens.
 
-    x [M,D] · start [B,T] i32 · cos, sin [T,d/2] · weights · adapter  →  y [M,D]; with `cache` also keys and values [M,KV·d],
-    and the name says whether an adapter is mounted.
+    x [M,D] · start [B,T] i32 · cos, sin [T,d/2] · weights · adapter  →  y [M,D]; with `cache` also keys and values [M,KV·d].
+    The name says whether there is an adapter: block_forward has one, block_base has none.
     With `root` it returns the scalar Σ y · dy for a further parameter dy [M,D], ready to be differentiated.
     """
     b = _Builder(shape, adapter)
@@ -180,7 +180,8 @@ def block_graph(shape: ModelShape, adapter: AdapterSpec | None, batch: int, toke
             return {"root": b.emit(dialect.seed(y, b.var("dy")))}
         return {"y": y, "keys": k, "values": v} if cache else {"y": y}
 
-    return b.build("block_vjp" if root else _inference_name("block_prefill", adapter) if cache else "block_forward", body)
+    forward = _inference_name("block_prefill", adapter) if cache else "block_forward" if adapter else "block_base"
+    return b.build("block_vjp" if root else forward, body)
 
 
 def _inference_name(name: str, adapter: AdapterSpec | None) -> str:
@@ -259,6 +260,23 @@ def head_graph(shape: ModelShape, chunk: int, *, root: bool) -> EntryGraph:
         return {"root": b.emit(dialect.seed(logits, b.emit(relax.TupleGetItem(pair, 1))))}
 
     return b.build("head_loss" if root else "head_score", body)
+
+
+def distill_graph(shape: ModelShape, chunk: int) -> EntryGraph:
+    """How far `chunk` rows are from what the base says there, ready to be differentiated with respect to x.
+
+    x [C,D] · teacher_x [C,D], the base's hidden states · scale [C] · output_norm [D] · output [V,D]  →  root, and the loss [C] inside
+    """
+    b, x = _head(shape, chunk)
+    teacher_x = b.parameter("teacher_x", (chunk, shape.d_model), "input")
+    scale = b.parameter("scale", (chunk,), "input")
+
+    def body() -> dict[str, relax.Var]:
+        logits, teacher = _emit_logits(b, x), _emit_logits(b, teacher_x)
+        pair = b.emit(dialect.distill_loss(logits, teacher, scale), LOSS_PAIR)
+        return {"root": b.emit(dialect.seed(logits, b.emit(relax.TupleGetItem(pair, 1))))}
+
+    return b.build("head_distill", body)
 
 
 def _head(shape: ModelShape, rows: int) -> tuple[_Builder, relax.Var]:

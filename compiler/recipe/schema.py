@@ -18,6 +18,7 @@ from ...runtime.data.scenario import DataRules, Scenario
 from ...runtime.data.text.languages import SCRIPTS_OF_LANGUAGE
 from ...runtime.errors import UserError
 from ...runtime.plain_data import plain
+from ...runtime.train.replay import ReplayLoss, replay_rows
 from ...runtime.versions.merge_policies import Policy
 from .cpu_targets import CPUS_WITH_SVE, features_of_x86_cpu, known_features
 from .errors import unknown_word
@@ -215,6 +216,16 @@ class TrainRecipe(Checked):
     """samples per optimizer step, accumulated over micro-batches"""
     weight_decay: float = setting(0.0, Range(at_least=0, at_most=1))
     """decoupled weight decay of AdamW"""
+    replay_share: float = setting(0.2, Range(at_least=0, at_most=0.9))
+    """share of a step's rows that are replay: what the base itself says to general questions. They come beside the batch_samples
+    rows of the owner's data: replay rows = batch_samples x share / (1 - share), rounded; 0: no replay, and the model forgets"""
+    replay_loss: ReplayLoss = "kl"
+    """kl: the divergence of the base's whole distribution from the tuned one at every position; next_token: the answers' tokens alone,
+    which needs no second forward pass and teaches the base's own mistakes as well"""
+    replay_weight: float = setting(1.0, Range(above=0, at_most=1000))
+    """weight of the replay rows' mean loss beside the mean loss of the owner's rows"""
+    replay_questions: int = setting(128, Range(at_least=1, at_most=10000))
+    """general questions the base is asked for the replay, at most so many in each of the scenario's languages; asked once for each base"""
     beta1: float = setting(0.9, Range(at_least=0, below=1))
     """AdamW's decay of the first moment"""
     beta2: float = setting(0.999, Range(at_least=0, below=1))
@@ -249,6 +260,16 @@ class TrainRecipe(Checked):
             if len(set(items)) < len(items):
                 problems.append(UserError(f"train.{name}", f"lists an item twice: {', '.join(items)}", "each item once"))
         return problems
+
+    @property
+    def replay_rows(self) -> int:
+        """Replay rows of a step."""
+        return replay_rows(self.batch_samples, self.replay_share)
+
+    @property
+    def distills(self) -> bool:
+        """Whether training compares with the base."""
+        return self.replay_rows > 0 and self.replay_loss == "kl"
 
     @property
     def bucket_shapes(self) -> tuple[Bucket, ...]:

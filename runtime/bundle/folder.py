@@ -23,7 +23,7 @@ from ..plain_data import bind
 from ..storage.durable import sha256_of_file
 from .cpu_features import MachineCpu, read_machine_cpu
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 """raised whenever an older runtime would misread a newer bundle or the other way round"""
 MANIFEST_NAME = "manifest.json"
 KERNELS_NAME = "kernels.so"

@@ -15,10 +15,18 @@ from .packing import NO_TARGET
 from .tensors import TensorMemory
 
 
-def score_rows(program: Program, memory: TensorMemory, hidden: np.ndarray, targets: np.ndarray, d_hidden: np.ndarray | None = None) -> np.ndarray:
+def score_rows(
+    program: Program,
+    memory: TensorMemory,
+    hidden: np.ndarray,
+    targets: np.ndarray,
+    d_hidden: np.ndarray | None = None,
+    base: np.ndarray | None = None,
+) -> np.ndarray:
     """Send the rows that have a target through the head, a chunk at a time; returns their losses in nats, in order.
 
-    hidden [M,D] · targets [M]; d_hidden [M,D] receives the gradient of these rows  →  [labels] f32
+    hidden [M,D] · targets [M] · base [M,D], the base's hidden states where the head compares with them;
+    d_hidden [M,D] receives the gradient of these rows  →  [labels] f32
     """
     chunk = len(memory["targets"])
     rows = np.flatnonzero(targets != NO_TARGET)
@@ -28,6 +36,9 @@ def score_rows(program: Program, memory: TensorMemory, hidden: np.ndarray, targe
         n = len(part)
         memory["head_x"][:n] = hidden[part]
         memory["head_x"][n:] = 0
+        if base is not None:
+            memory["teacher_x"][:n] = base[part]
+            memory["teacher_x"][n:] = 0
         memory["targets"][:n] = targets[part]
         memory["targets"][n:] = NO_TARGET
         program.run()

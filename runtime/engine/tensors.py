@@ -18,6 +18,7 @@ from ..bundle.plan import MOUNTED, Bucket, Dtype, Hyperparameters, Plan, aligned
 from .kernel_library import aligned_bytes
 
 Part = Literal["adapter", "optimizer", "activations", "scratch"]
+TRAINING_ENTRIES = ("block_forward", "block_base", "block_vjp", "head_loss", "head_score", "head_distill", "embed")
 STATE_VECTORS = ("parameters", "first_moment", "second_moment")
 """what a checkpoint keeps of a run: each as long as the adapter"""
 
@@ -81,7 +82,7 @@ def training_tensors(plan: Plan, bucket: str) -> list[TensorSpec]:
     shape, model = Bucket.parse(bucket), plan.model
     m = shape.rows
     layer_size = layer_elements(plan)
-    entries = [e for e in plan.entries if e.bucket in ("", bucket) and e.name in ("block_forward", "block_vjp", "head_loss", "head_score", "embed")]
+    entries = [e for e in plan.entries if e.bucket in ("", bucket) and e.name in TRAINING_ENTRIES]
     return [
         TensorSpec("ids", (m,), "int32", "activations"),
         TensorSpec("start", shape, "int32", "activations"),
@@ -89,7 +90,21 @@ def training_tensors(plan: Plan, bucket: str) -> list[TensorSpec]:
         TensorSpec("d_hidden", (2, m, model.d_model), "float32", "activations"),
         TensorSpec("layer_gradient", (layer_size,), "float32", "activations"),
         *_head_tensors(plan),
+        *(_teacher_tensors(plan, m) if distills(plan) else []),
         TensorSpec("scratch", (max(e.scratch_bytes for e in entries),), "uint8", "scratch"),
+    ]
+
+
+def distills(plan: Plan) -> bool:
+    """Whether the bundle can train towards the base's own distribution."""
+    return any(entry.name == "head_distill" for entry in plan.entries)
+
+
+def _teacher_tensors(plan: Plan, m: int) -> list[TensorSpec]:
+    """The base's hidden states after its last block, and those of one head call."""
+    return [
+        TensorSpec("base_hidden", (m, plan.model.d_model), "float32", "activations"),
+        TensorSpec("teacher_x", (plan.model.head_chunk_tokens, plan.model.d_model), "float32", "activations"),
     ]
 
 

@@ -29,8 +29,9 @@ class StepLine:
         if not self._is_terminal and now - self._shown < LOG_EVERY_SECONDS and not last:
             return
         self._shown = now
+        moved = "" if report.replay_loss is None else f"  replay {report.replay_loss:.3f}"
         line = (
-            f"step {report.step}/{report.steps}  loss {report.loss:.3f}  {report.tokens_per_second:,.0f} tokens/s  "
+            f"step {report.step}/{report.steps}  loss {report.loss:.3f}{moved}  {report.tokens_per_second:,.0f} tokens/s  "
             f"{peak_rss_bytes() / 2**20:,.0f} MB  {duration(report.seconds_left)} left"
         )
         if self._is_terminal:

@@ -1,6 +1,6 @@
 """The training phase of a job: samples in, a trained adapter out, checkpoints in between.
 
-In:  an EngineSource, the version to train on, samples and their schedule, the run's folder.
+In:  an EngineSource, the version to train on, the data and its schedule, the run's folder.
 Out: TrainedAdapter. Paused, after a checkpoint, when the user stops it.
 The activations are free again when it returns.
 """
@@ -16,6 +16,7 @@ from typing import Any
 
 from ..adapter.flat_vector import load_into, tensors_of
 from ..adapter.tensors import AdapterTensors
+from ..bundle.plan import Bucket
 from ..engine.engine import EngineSource
 from ..engine.memory import available_bytes, choose_bucket, peak_bytes
 from ..engine.packing import Tokens
@@ -23,8 +24,19 @@ from ..errors import MftError
 from ..storage.audit import AuditLog
 from ..versions.record import OpenedVersion
 from .progress import StepLine
+from .replay import cut_to_width
 from .schedule import TrainingSchedule
 from .trainer import RunRecord, Trainer
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """What a run learns from."""
+
+    samples: Sequence[Tokens]
+    """the owner's"""
+    replay: Sequence[Tokens]
+    """what the base itself says, whole: they are cut to the bucket; empty when the schedule has no replay"""
 
 
 @dataclass(frozen=True)
@@ -46,20 +58,21 @@ class TrainingRun:
     audit: AuditLog
     say: Callable[[str], None]
 
-    def train(
-        self, on: OpenedVersion, samples: Sequence[Tokens], schedule: TrainingSchedule, identity: Mapping[str, Any], resume: bool
-    ) -> TrainedAdapter:
+    def train(self, on: OpenedVersion, data: TrainingData, schedule: TrainingSchedule, identity: Mapping[str, Any], resume: bool) -> TrainedAdapter:
         """identity: what must be the same for a checkpoint to belong to this run."""
         plan, threads, weights_bytes = self.engines.plan, self.engines.threads, on.model.size_bytes
         free = available_bytes()
-        bucket = choose_bucket(plan, weights_bytes, threads, max(len(sample.token_ids) for sample in samples), free)
+        bucket = choose_bucket(plan, weights_bytes, threads, max(len(sample.token_ids) for sample in data.samples), free)
         plan_bytes = peak_bytes(plan, weights_bytes, threads, bucket)
+        replay_rows = schedule.settings.replay.rows
+        replay = cut_to_width(data.replay, Bucket.parse(bucket).tokens) if replay_rows else ()
         self.say(
-            f"training {schedule.samples} samples, {schedule.steps} steps of {schedule.settings.batch_samples}, bucket {bucket}, {threads} threads; "
+            f"training {schedule.samples} samples, {schedule.steps} steps of {schedule.settings.batch_samples}"
+            f"{f' and {replay_rows} of replay' if replay_rows else ''}, bucket {bucket}, {threads} threads; "
             f"the plan needs {plan_bytes / 2**20:,.0f} MB, free: {'unknown' if free is None else f'{free / 2**20:,.0f} MB'}"
         )
         with self.engines.open(on.model) as engine:
-            trainer = Trainer(engine, bucket, samples, schedule, self.folder, identity)
+            trainer = Trainer(engine, bucket, data.samples, schedule, self.folder, identity, replay)
             self._begin(trainer, on.adapter, resume)
             record = self._steps(trainer)
             return TrainedAdapter(record, tensors_of(plan.adapter, trainer.parameters), plan_bytes)

@@ -13,7 +13,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from .replay import ReplaySettings, replay_rows
 from .step import AdamW
+
+REPLAY_ORDER = 1
+"""sets the shuffles of the replay apart from those of the owner's data"""
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,7 @@ class TrainSettings:
     seed: int
     checkpoint_every_steps: int
     optimizer: AdamW
+    replay: ReplaySettings
 
     @classmethod
     def from_recipe(cls, recipe: Mapping[str, Any], epochs: int | None, seed: int | None) -> TrainSettings:
@@ -35,9 +40,10 @@ class TrainSettings:
         train = recipe["train"]
         own_epochs = recipe["scenario"].get("epochs")
         optimizer = AdamW(*(train[name] for name in ("beta1", "beta2", "epsilon", "weight_decay", "max_grad_norm", "max_update")))
+        replay = ReplaySettings(replay_rows(train["batch_samples"], train["replay_share"]), train["replay_loss"], train["replay_weight"])
         return cls(
             train["learning_rate"], train["warmup_share"], train["schedule"], train["batch_samples"],
-            epochs or own_epochs or train["epochs"], train["seed"] if seed is None else seed, train["checkpoint_every_steps"], optimizer,
+            epochs or own_epochs or train["epochs"], train["seed"] if seed is None else seed, train["checkpoint_every_steps"], optimizer, replay,
         )  # fmt: skip
 
 
@@ -78,3 +84,12 @@ class TrainingSchedule:
         order = np.random.default_rng([self.settings.seed, epoch]).permutation(self.samples)
         size = self.settings.batch_samples
         return order[at * size : (at + 1) * size].tolist()
+
+    def replay_batch(self, step: int, samples: int) -> list[int]:
+        """Which of so many replay samples step 1..steps sees: one shuffle after the other, cut into equal parts."""
+        rows = self.settings.replay.rows
+        return [self._replay_at(place, samples) for place in range((step - 1) * rows, step * rows)]
+
+    def _replay_at(self, place: int, samples: int) -> int:
+        lap, at = divmod(place, samples)
+        return int(np.random.default_rng([self.settings.seed, lap, REPLAY_ORDER]).permutation(samples)[at])

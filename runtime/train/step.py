@@ -1,8 +1,9 @@
 """One optimizer step on the adapter: forward, loss, backward, accumulate, clip, AdamW.
 
-In:  PackedBatches of one bucket.
+In:  PackedBatches of one bucket: with targets to predict, or with positions to stay close to the base at.
 Out: the adapter's parameters, changed in place; losses in nats.
-Only the hidden states between blocks are kept (activation checkpointing); block_vjp computes a block's inside again.
+Only the hidden states between blocks are kept (activation checkpointing); block_vjp computes a block's inside again. The base
+is the same weights without the adapter: one more forward pass, no second copy.
 """
 
 # Shapes: M rows of the bucket · D model width · L layers · C label rows per head call
@@ -16,8 +17,9 @@ import numpy as np
 from ..bundle.plan import Bucket, Hyperparameters
 from ..engine.engine import Engine
 from ..engine.head import score_rows
+from ..engine.kernel_library import Program
 from ..engine.packing import PackedBatch
-from ..engine.tensors import TensorMemory, adapter_tensors, layer_elements, training_tensors
+from ..engine.tensors import TensorMemory, adapter_tensors, distills, layer_elements, training_tensors
 from ..errors import MftError
 
 
@@ -60,6 +62,10 @@ class TrainStep:
         head = {name: self.memory.address(name) for name in ("targets", "scale", "loss")}
         head |= {"x": self.memory.address("head_x"), "dx": self.memory.address("head_dx")}
         self._head_loss = engine.program(plan.entry("head_loss"), head, scratch)
+        self._base: list[Program] = []
+        if distills(plan):
+            self._base = engine.block_programs("block_base", bucket, self._base_operands(shared), scratch)
+            self._head_distill = engine.program(plan.entry("head_distill"), {**head, "teacher_x": self.memory.address("teacher_x")}, scratch)
         update = {"w": "parameters", "m": "first_moment", "v": "second_moment", "g": "gradient", "hyper": "hyper", "total": "norm"}
         addresses = {name: self.state.address(tensor) for name, tensor in update.items()}
         self._adamw = engine.program(plan.entry("adamw_step"), addresses, 0)
@@ -71,6 +77,12 @@ class TrainStep:
     def _d_hidden(self, index: int) -> int:
         return self.memory["d_hidden"][index % 2].ctypes.data
 
+    def _base_operands(self, shared: dict[str, int]) -> list[dict[str, int]]:
+        """The base's hidden states alternate in d_hidden, which nobody needs before the way back; the last ones stay in base_hidden."""
+        layers = self.engine.plan.model.layers
+        places = [self._hidden(0), *(self._d_hidden(i) for i in range(1, layers)), self.memory.address("base_hidden")]
+        return [{**shared, "x": places[i], "y": places[i + 1]} for i in range(layers)]
+
     def _gradient_addresses(self) -> dict[str, int]:
         """Where block_vjp leaves a layer's gradients: in layer_gradient, laid out as one layer of the flat vector."""
         base = self.memory.address("layer_gradient") - self.state.address("parameters")
@@ -79,27 +91,52 @@ class TrainStep:
 
     def forward(self, batch: PackedBatch) -> None:
         """Fill hidden[0..L] for this micro-batch."""
-        self.memory["ids"][:] = batch.ids
-        self.memory["start"][:] = batch.start
-        self._embed.run()
+        self._load(batch)
         for program in self._forward:
             program.run()
 
-    def accumulate(self, batch: PackedBatch, labels_in_step: int) -> float:
-        """Add the micro-batch's share of the step's mean-loss gradient to `gradient`; returns its summed loss in nats.
+    def _load(self, batch: PackedBatch) -> None:
+        """Fill hidden[0]."""
+        self.memory["ids"][:] = batch.ids
+        self.memory["start"][:] = batch.start
+        self._embed.run()
+
+    def accumulate(self, batch: PackedBatch, labels_in_step: int, weight: float = 1.0) -> float:
+        """Add the micro-batch's share of the step's mean-loss gradient, times weight, to `gradient`; returns its summed loss in nats.
 
         labels_in_step: label tokens of the whole accumulated batch, by which the sum is divided.
         """
         self.forward(batch)
+        self.memory["scale"][:] = weight / labels_in_step
+        losses = score_rows(self._head_loss, self.memory, self.memory["hidden"][-1], batch.targets, self._d_top())
+        self._backpropagate()
+        return _total(losses)
+
+    def distill(self, batch: PackedBatch, positions_in_step: int, weight: float = 1.0) -> float:
+        """As accumulate(), with KL(base ‖ tuned) over the vocabulary at every position that has a target; which token it is does not matter.
+
+        Only for a plan that distills.
+        """
+        self._load(batch)
+        for program in (*self._base, *self._forward):
+            program.run()
+        self.memory["scale"][:] = weight / positions_in_step
+        losses = score_rows(self._head_distill, self.memory, self.memory["hidden"][-1], batch.targets, self._d_top(), self.memory["base_hidden"])
+        self._backpropagate()
+        return _total(losses)
+
+    def _d_top(self) -> np.ndarray:
+        """The gradient with respect to the last block's output, zeroed  →  [M,D] f32"""
         d_top = self.memory["d_hidden"][len(self._forward) % 2]
         d_top[:] = 0
-        self.memory["scale"][:] = 1.0 / labels_in_step
-        losses = score_rows(self._head_loss, self.memory, self.memory["hidden"][-1], batch.targets, d_top)
+        return d_top
+
+    def _backpropagate(self) -> None:
+        """From d_top through all blocks; their matrices' gradients are added to `gradient`."""
         for layer in range(len(self._backward) - 1, -1, -1):
             self._backward[layer].run()
             at = layer * self._layer_size
             self.state["gradient"][at : at + self._layer_size] += self.memory["layer_gradient"]
-        return _total(losses)
 
     def input_gradient(self) -> np.ndarray:
         """Gradient with respect to the embeddings after accumulate()  →  [M,D] f32"""

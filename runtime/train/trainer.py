@@ -1,7 +1,7 @@
 """Run the optimizer steps of a schedule, with checkpoints, pausing and resuming.
 
-In:  an Engine, the samples, a TrainingSchedule, the run's folder.
-Out: TrainResult; the adapter's parameters in the trainer's state.
+In:  an Engine, the samples and the replay, a TrainingSchedule, the run's folder.
+Out: RunRecord; the adapter's parameters in the trainer's state.
 A step depends on nothing but its number and the state before it, so a resumed run equals an uninterrupted one bit for bit.
 """
 
@@ -17,12 +17,15 @@ import numpy as np
 
 from ..adapter.flat_vector import initialise
 from ..engine.engine import Engine
-from ..engine.packing import Tokens, label_count, pack
+from ..engine.packing import PackedBatch, Tokens, label_count, pack
 from ..engine.tensors import STATE_VECTORS
 from ..errors import MftError, Paused, UserError
 from ..storage import checkpoint
 from .schedule import TrainingSchedule
 from .step import TrainStep
+
+Learn = Callable[[PackedBatch, int, float], float]
+"""adds a micro-batch's gradient: (batch, labels of the step, weight) → summed loss"""
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,8 @@ class StepReport:
     steps: int
     loss: float
     """mean over the step's label tokens, in nats"""
+    replay_loss: float | None
+    """mean over the step's replay positions, in nats: with loss kl how far the model has moved from its base; None without replay"""
     gradient_norm: float
     tokens_per_second: float
     """of this session so far, padding not counted"""
@@ -54,11 +59,18 @@ class Trainer:
     """One run over one bucket."""
 
     def __init__(
-        self, engine: Engine, bucket: str, samples: Sequence[Tokens], schedule: TrainingSchedule, folder: Path, identity: Mapping[str, Any]
+        self,
+        engine: Engine,
+        bucket: str,
+        samples: Sequence[Tokens],
+        schedule: TrainingSchedule,
+        folder: Path,
+        identity: Mapping[str, Any],
+        replay: Sequence[Tokens] = (),
     ) -> None:
         """identity: what must be the same for a checkpoint to belong to this run (data, base, recipe, seed, steps)."""
         self.step_runner = TrainStep(engine, bucket)
-        self.samples, self.schedule, self.folder = samples, schedule, folder
+        self.samples, self.schedule, self.folder, self.replay = samples, schedule, folder, replay
         self.identity = dict(identity)
         self.record = RunRecord()
 
@@ -98,7 +110,7 @@ class Trainer:
         tokens_before, seconds_before = first.tokens, first.seconds
         while self.record.step < self.schedule.steps:
             try:
-                loss, norm, tokens = self._step(self.record.step + 1, wants_pause)
+                loss, replay_loss, norm, tokens = self._step(self.record.step + 1, wants_pause)
             except _Interrupted:
                 self.save()
                 raise Paused(f"paused after step {self.record.step} of {self.schedule.steps}; go on with the same command and --resume") from None
@@ -107,28 +119,39 @@ class Trainer:
             self.record = RunRecord(r.step + 1, loss if r.step == 0 else r.loss_first, loss, r.tokens + tokens, seconds_before + elapsed)
             rate = (self.record.tokens - tokens_before) / max(elapsed, 1e-9)
             left = (self.schedule.steps - self.record.step) * elapsed / (self.record.step - first.step)
-            report(StepReport(self.record.step, self.schedule.steps, loss, norm, rate, left))
+            report(StepReport(self.record.step, self.schedule.steps, loss, replay_loss, norm, rate, left))
             if self.record.step % self.schedule.settings.checkpoint_every_steps == 0 or self.record.step == self.schedule.steps:
                 self.save()
         return self.record
 
-    def _step(self, step: int, wants_pause: Callable[[], bool]) -> tuple[float, float, int]:
-        """One optimizer step: (mean loss, gradient norm, tokens)."""
+    def _step(self, step: int, wants_pause: Callable[[], bool]) -> tuple[float, float | None, float, int]:
+        """One optimizer step: (mean loss, mean loss of the replay, gradient norm, tokens)."""
+        runner, settings = self.step_runner, self.schedule.settings
+        runner.state["gradient"][:] = 0
+        loss, tokens = self._accumulate(step, [self.samples[i] for i in self.schedule.batch(step)], runner.accumulate, 1.0, wants_pause)
+        replay_loss = None
+        if settings.replay.rows:
+            chosen = [self.replay[i] for i in self.schedule.replay_batch(step, len(self.replay))]
+            learn = runner.distill if settings.replay.loss == "kl" else runner.accumulate
+            replay_loss, more = self._accumulate(step, chosen, learn, settings.replay.weight, wants_pause)
+            tokens += more
+        norm = runner.update(self.schedule.learning_rate(step), step, settings.optimizer)
+        return loss, replay_loss, norm, tokens
+
+    def _accumulate(self, step: int, chosen: Sequence[Tokens], learn: Learn, weight: float, wants_pause: Callable[[], bool]) -> tuple[float, int]:
+        """Add the gradient of weight × mean loss over these samples: (mean loss, tokens)."""
         runner = self.step_runner
-        chosen = [self.samples[i] for i in self.schedule.batch(step)]
         labels = sum(label_count(sample) for sample in chosen)
         total, tokens = 0.0, 0
-        runner.state["gradient"][:] = 0
         for batch in pack(chosen, runner.batch, runner.width):
             if wants_pause():
                 raise _Interrupted
-            total += runner.accumulate(batch, labels)
+            total += learn(batch, labels, weight)
             tokens += batch.tokens
         loss = total / labels
         if not np.isfinite(loss):
             raise MftError(f"step {step}: the loss is {loss}; {runner.first_bad_layer()}; the last checkpoint is kept, try a smaller learning rate")
-        norm = runner.update(self.schedule.learning_rate(step), step, self.schedule.settings.optimizer)
-        return loss, norm, tokens
+        return loss, tokens
 
 
 class _Interrupted(Exception):

@@ -54,7 +54,8 @@ SIZES = {
     rows.rms_norm: NORMS, rows.rms_norm_grad: NORMS,
     rows.add: [(n,) for n in FLAT], rows.swiglu: [(n,) for n in FLAT], rows.swiglu_grad: [(n,) for n in FLAT],
     rows.group_sum: GROUPS, rows.group_spread: GROUPS, rows.sum_heads: HEADS,
-    attention.attention: ATTENTION, attention.attention_grad: ATTENTION, attention.decode_attention: DECODE, head.softmax_loss: LOSS,
+    attention.attention: ATTENTION, attention.attention_grad: ATTENTION, attention.decode_attention: DECODE,
+    head.softmax_loss: LOSS, head.distill_loss: LOSS,
     optimizer.adamw_step: [(n,) for n in ADAM], optimizer.sum_squares: [(SQUARES,)],
 }  # fmt: skip
 """the templates that are made from numbers alone"""

@@ -97,7 +97,7 @@ def compile_for_host(out: Path, *overrides: str) -> Path:
     from mobilefinetuner.compiler.pipeline import compile_bundle
     from mobilefinetuner.compiler.recipe.load import load_recipe
 
-    recipe = load_recipe(["scenario=customer_service", "device=host", f'out="{out}"', *overrides])
+    recipe = load_recipe(["scenario=customer_service", "device=host", "train.replay_questions=2", f'out="{out}"', *overrides])
     return on_a_short_stack(compile_bundle, recipe, lambda _text: None)
 
 

@@ -1,4 +1,4 @@
-"""Where differentiation starts: the loss, which gives its own gradient, and the seed that carries a gradient into a graph."""
+"""Where differentiation starts: the losses, which give their own gradient, and the seed that carries a gradient into a graph."""
 
 # Shapes: C rows that have a label · V vocabulary
 
@@ -16,6 +16,11 @@ def softmax_loss(logits: relax.Expr, targets: relax.Expr, scale: relax.Expr) -> 
     return call("mft.softmax_loss", logits, targets, scale)
 
 
+def distill_loss(logits: relax.Expr, teacher: relax.Expr, scale: relax.Expr) -> relax.Call:
+    """logits, teacher [C,V] · scale [C]  →  (loss [C], dlogits [C,V], which takes the place of logits)"""
+    return call("mft.distill_loss", logits, teacher, scale)
+
+
 def seed(y: relax.Expr, dy: relax.Expr) -> relax.Call:
     """The scalar Σ y · dy whose gradient with respect to y is dy: the root that reverse mode starts from."""
     return call("mft.seed", y, dy)
@@ -27,6 +32,15 @@ SOFTMAX_LOSS = Operator(
     infer=lambda shapes, _: ((shapes[0][0],), shapes[0]),
     gradient=Without("it computes the gradient of the logits itself"),
     kernel=lambda site, kernels: kernels.named(head.softmax_loss, *site.shapes[0]),
+    in_place=InPlace(output=1, argument=0),
+)
+
+DISTILL_LOSS = Operator(
+    "mft.distill_loss",
+    inputs=3,
+    infer=lambda shapes, _: ((shapes[0][0],), shapes[0]),
+    gradient=Without("it computes the gradient of the logits itself"),
+    kernel=lambda site, kernels: kernels.named(head.distill_loss, *site.shapes[0]),
     in_place=InPlace(output=1, argument=0),
 )
 

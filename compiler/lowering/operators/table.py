@@ -27,7 +27,7 @@ OPERATORS: dict[str, Operator] = {
         activation.SWIGLU, activation.SWIGLU_GRAD,
         groups.GROUP_SUM, groups.GROUP_SPREAD,
         embedding.GATHER,
-        loss.SOFTMAX_LOSS, loss.SEED,
+        loss.SOFTMAX_LOSS, loss.DISTILL_LOSS, loss.SEED,
     )
 }  # fmt: skip
 

@@ -37,6 +37,31 @@ def test_a_row_without_a_target_gives_no_loss_and_no_gradient(trial):
     assert not loss.any() and not changed.any()
 
 
+@pytest.mark.parametrize("spread", [1.0, 30.0])
+@pytest.mark.parametrize("size", LOSS)
+def test_distill_loss_is_the_divergence_from_the_teacher_and_leaves_its_gradient_in_the_logits_place(trial, size, spread):
+    c, v = size
+    logits, teacher, scale = spread * normal(c, v), spread * normal(c, v, seed=2), np.linspace(-0.5, 0.125, c).astype(np.float32)
+    changed, kept, _, loss = trial.run(label(head.distill_loss, *size), logits, teacher, scale)
+    q, p = log_softmax(logits), log_softmax(teacher)
+    np.testing.assert_allclose(loss, (np.exp(p) * (p - q)).sum(1), atol=2 * TOLERANCE * np.abs(np.stack([q, p])).max())
+    close(changed, scale[:, None] * (np.exp(q) - np.exp(p)), TOLERANCE)
+    np.testing.assert_array_equal(kept, teacher)
+
+
+def test_a_student_that_is_its_teacher_has_no_loss_to_the_bit_and_no_gradient(trial):
+    """Not to the bit: of the two products whose difference the gradient is, a fused multiply-add rounds only one."""
+    logits = 30.0 * normal(3, 512)
+    changed, _, _, loss = trial.run(label(head.distill_loss, 3, 512), logits, logits, np.ones(3, np.float32))
+    assert not loss.any() and np.abs(changed).max() < 1e-7
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    exact = logits.astype(np.float64)
+    exact = exact - exact.max(1, keepdims=True)
+    return exact - np.log(np.exp(exact).sum(1, keepdims=True))
+
+
 def adamw(w, m, v, g, hyper):
     """arXiv 1711.05101, with a scale on the gradient and a limit on the update."""
     h = Hyperparameters(*hyper)

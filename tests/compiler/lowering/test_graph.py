@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 from mobilefinetuner.compiler.lowering.autodiff import differentiate
-from mobilefinetuner.compiler.lowering.graph import LOSS_PAIR, EntryGraph, block_graph, decode_graphs, head_graph, projection_shapes
+from mobilefinetuner.compiler.lowering.graph import LOSS_PAIR, EntryGraph, block_graph, decode_graphs, distill_graph, head_graph, projection_shapes
 from mobilefinetuner.runtime.bundle.plan import PROJECTIONS
 from tvm import relax
 
@@ -81,3 +81,15 @@ def test_decoding_reads_every_weight_of_the_block_once():
     weights = [v.name for half in halves for v in half.named("weight")]
     assert sorted(weights) == sorted([*PROJECTIONS, "attn_norm", "ffn_norm"])
     assert [list(half.results) for half in halves] == [["q", "key", "value"], ["y"]]
+
+
+def test_the_base_stands_in_the_training_buckets_without_an_adapter():
+    graph = block_graph(SHAPE, None, 2, 32)
+    assert graph.name == "block_base" and not graph.named("adapter")
+    assert block_graph(SHAPE, adapter(), 2, 32).name == "block_forward"
+
+
+def test_distilling_differentiates_the_tuned_rows_and_not_the_bases():
+    graph = differentiate(distill_graph(SHAPE, 16), keep={"loss": (LOSS_PAIR, 0)})
+    assert list(graph.results) == ["loss", "dx"]
+    assert operators(graph)["mft.distill_loss"] == 1 and operators(graph)["mft.linear_t"] == 1

@@ -93,6 +93,11 @@ def _softmax_loss(logits, targets, scale):
     return losses, scale[:, None] * np.where(has_target[:, None], gradient, 0)
 
 
+def _distill_loss(logits, teacher, scale):
+    log_q, log_p = (x - np.log(np.exp(x).sum(1, keepdims=True)) for x in (logits, teacher))
+    return (np.exp(log_p) * (log_p - log_q)).sum(1), scale[:, None] * (np.exp(log_q) - np.exp(log_p))
+
+
 def _swiglu_grad(dy, gate, up):
     s = _sigmoid(gate)
     return dy * up * s * (1 + gate * (1 - s)), dy * gate * s
@@ -144,6 +149,7 @@ CALLS: dict[str, list[Call]] = {
     "mft.group_spread": [Call(lambda x: groups.group_spread(x, 32), (normal(7, 3),), lambda x: np.repeat(x, 32, 1))],
     "mft.gather": [Call(embedding.gather, (np.array([39, 0, 3, 3], np.int32), Weight("Q8_0", 40, 64)), lambda ids, w: w[ids])],
     "mft.softmax_loss": [Call(loss.softmax_loss, (normal(4, 96), np.array([95, -1, 0, 5], np.int32), ROW_WEIGHTS), _softmax_loss)],
+    "mft.distill_loss": [Call(loss.distill_loss, (normal(4, 96), normal(4, 96, seed=2), ROW_WEIGHTS), _distill_loss)],
 }
 EACH = [pytest.param(name, number, id=f"{name}-{number}") for name, calls in CALLS.items() for number in range(len(calls))]
 EACH_GRADIENT = [case for case in EACH if CALLS[case.values[0]][case.values[1]].differentiable]
