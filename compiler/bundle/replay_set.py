@@ -3,7 +3,7 @@
 In:  the base as the bundle has it, its chat format, the question lists of the scenario's languages.
 Out: replay.jsonl, one conversation a line.
 Answers are drawn at a temperature below 1 and not the likeliest ones, so that they show the model's whole manner of speaking and not
-its favourite mistakes. The set depends on the base and the questions alone and is kept in the cache under a hash of both.
+its favourite mistakes. A language's part depends on the base and the questions alone and is kept in the cache under a hash of both.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ MAX_TOKENS = 128
 PROMPT_BUCKET, CONTEXT_TOKENS = "1x64", 192
 SENTENCE_END = re.compile(r"(?s).*[.!?。！？…](?=\s|$|[^\s\d])")
 REPORT_EVERY = 32
+QUESTIONS_FILE = "replay_prompts.{}.txt"
 
 Progress = Callable[[str], None]
 
@@ -43,28 +44,37 @@ def replay_set(
     model: GgufFile, tokenizer: Tokenizer, chat: ChatFormat, languages: Sequence[str], most_per_language: int, progress: Progress
 ) -> bytes:
     """The file's content. UserError when there is no list of questions in any of the languages."""
-    questions = load_questions(languages, most_per_language)
+    asked = load_questions(languages, most_per_language)
+    content = b"".join(_language_set(model, tokenizer, chat, language, questions, progress) for language, questions in asked.items())
+    if not content:
+        raise UserError("train.replay_share", "the base answers none of the general questions", remedy="train.replay_share=0")
+    return content
+
+
+def _language_set(
+    model: GgufFile, tokenizer: Tokenizer, chat: ChatFormat, language: str, questions: Sequence[str], progress: Progress
+) -> bytes:
+    """The part of one language, from the cache when it was made before."""
     key = hashlib.sha256(json.dumps([SET_VERSION, sha256_of_file(model.path), TEMPERATURE, SEED, MAX_TOKENS, questions]).encode()).hexdigest()
     kept = cache_directory() / "replay" / f"{key[:32]}.jsonl"
     if kept.is_file():
         return kept.read_bytes()
-    progress(f"    asking the base {len(questions)} general questions, once for this model")
+    progress(f"    asking the base {len(questions)} general questions ({language}), once for this model")
     content = "".join(_line(c) for c in _conversations(model, tokenizer, chat, questions, progress)).encode()
-    if not content:
-        raise UserError("train.replay_share", "the base answers none of the general questions", remedy="train.replay_share=0")
     _keep(kept, content)
     return content
 
 
-def load_questions(languages: Sequence[str], most_per_language: int) -> list[str]:
-    """One question a line, blank lines and those with # left out; the first ones of each language, in the order the languages are given."""
+def load_questions(languages: Sequence[str], most_per_language: int) -> dict[str, list[str]]:
+    """By language, the first ones of its list: one question a line, blank lines and those with # left out."""
     folder = Path(str(importlib.resources.files("mobilefinetuner.templates")))
-    questions: list[str] = []
-    for path in (folder / f"replay_prompts.{language}.txt" for language in languages):
+    questions: dict[str, list[str]] = {}
+    for language in languages:
+        path = folder / QUESTIONS_FILE.format(language)
         lines = [line.strip() for line in path.read_text(encoding="utf-8").split("\n")] if path.is_file() else []
-        questions += [line for line in lines if line and not line.startswith("#")][:most_per_language]
-    if not questions:
-        known = sorted(path.name.split(".")[1] for path in folder.glob("replay_prompts.*.txt"))
+        questions[language] = [line for line in lines if line and not line.startswith("#")][:most_per_language]
+    if not any(questions.values()):
+        known = sorted(path.name.split(".")[1] for path in folder.glob(QUESTIONS_FILE.format("*")))
         raise UserError("train.replay_share", f"there are no general questions in {', '.join(languages)}", ", ".join(known),
                         "train.replay_share=0, or one of these among scenario.languages")  # fmt: skip
     return questions
