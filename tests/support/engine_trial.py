@@ -73,8 +73,11 @@ class EngineTrial:
         batches = pack(samples, step.batch, step.width)
         labels = sum(b.labels for b in batches)
         loss = sum(step.accumulate(b, labels) for b in batches) / labels
-        matrices = {str(t.name): view(step.state["gradient"], self.plan.adapter, i) for i, t in enumerate(self.plan.adapter.tensors)}
-        return loss, matrices
+        return loss, self.gradients_of(step)
+
+    def gradients_of(self, step: TrainStep) -> Mapping[str, np.ndarray]:
+        """The accumulated gradient of every matrix by name."""
+        return {str(t.name): view(step.state["gradient"], self.plan.adapter, i) for i, t in enumerate(self.plan.adapter.tensors)}
 
     def train(self, step: TrainStep, course: list[Sample], steps: int) -> list[float]:
         """The loss before each of `steps` optimizer steps."""
