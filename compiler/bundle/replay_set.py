@@ -51,9 +51,7 @@ def replay_set(
     return content
 
 
-def _language_set(
-    model: GgufFile, tokenizer: Tokenizer, chat: ChatFormat, language: str, questions: Sequence[str], progress: Progress
-) -> bytes:
+def _language_set(model: GgufFile, tokenizer: Tokenizer, chat: ChatFormat, language: str, questions: Sequence[str], progress: Progress) -> bytes:
     """The part of one language, from the cache when it was made before."""
     key = hashlib.sha256(json.dumps([SET_VERSION, sha256_of_file(model.path), TEMPERATURE, SEED, MAX_TOKENS, questions]).encode()).hexdigest()
     kept = cache_directory() / "replay" / f"{key[:32]}.jsonl"
