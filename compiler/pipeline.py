@@ -22,11 +22,11 @@ from ..runtime.data.scenario import Scenario, scenario_document
 from ..runtime.data.windows import Splitter
 from ..runtime.errors import MftError, UserError
 from ..runtime.gguf.file import GgufFile
-from ..runtime.storage.durable import canonical_json
+from ..runtime.storage.durable import canonical_json, sha256_of_file
 from ..runtime.train.replay import FILE_NAME as REPLAY_FILE
 from .bundle import ability_questions
 from .bundle.memory_plan import with_memory
-from .bundle.replay_set import replay_set
+from .bundle.replay_set import Base, replay_set
 from .bundle.writer import write_bundle
 from .bundle.zipapp_writer import make_zipapp
 from .kernels.isa import isa_for
@@ -85,7 +85,7 @@ def _compile(recipe: Recipe, source: GgufFile, model: GgufFile, conversions: Seq
         "scenario.json": _json(scenario),
         "tokenizer.json": tokenizer,
         **_template_files(recipe, tokenizer, scenario["chat"], progress),
-        **_replay_files(recipe, model, tokenizer, scenario["chat"], progress),
+        **_replay_files(recipe, source, model, tokenizer, scenario["chat"], progress),
     }
     progress(f"6/6 writing {recipe.out}")
     return write_bundle(recipe.out, files, {**_manifest_fields(recipe), "base_conversions": [dataclasses.asdict(c) for c in conversions]})
@@ -171,12 +171,12 @@ def _template_files(recipe: Recipe, tokenizer: bytes, chat: dict, progress: Prog
     return files | ({ability_questions.FILE_NAME: questions.content} if questions.content else {})
 
 
-def _replay_files(recipe: Recipe, model: GgufFile, tokenizer: bytes, chat: dict, progress: Progress) -> dict[str, bytes | Path]:
+def _replay_files(recipe: Recipe, source: GgufFile, model: GgufFile, tokenizer: bytes, chat: dict, progress: Progress) -> dict[str, bytes | Path]:
     """What the base says to general questions, when the recipe replays it."""
     if not recipe.train.replay_rows:
         return {}
-    most, languages = recipe.train.replay_questions, recipe.scenario.languages
-    return {REPLAY_FILE: replay_set(model, Tokenizer.from_json(tokenizer), ChatFormat.from_dict(chat), languages, most, progress)}
+    base = Base(model, sha256_of_file(source.path), Tokenizer.from_json(tokenizer), ChatFormat.from_dict(chat))
+    return {REPLAY_FILE: replay_set(base, recipe.scenario.languages, recipe.train.replay_questions, progress)}
 
 
 def _manifest_fields(recipe: Recipe) -> dict:

@@ -1,9 +1,10 @@
 """The replay set of a base model: what the model itself answers to general questions, sampled once and kept.
 
-In:  the base as the bundle has it, its chat format, the question lists of the scenario's languages.
+In:  the base and its chat format, the question lists of the scenario's languages.
 Out: replay.jsonl, one conversation a line.
 Answers are drawn at a temperature below 1 and not the likeliest ones, so that they show the model's whole manner of speaking and not
-its favourite mistakes. A language's part depends on the base and the questions alone and is kept in the cache under a hash of both.
+its favourite mistakes. A language's part depends on the base and the questions alone and is kept in the cache under a hash of both;
+that of a model in templates/replay is taken from there.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from ...runtime.bundle.chat_format import ChatFormat
@@ -24,6 +26,7 @@ from ...runtime.errors import UserError
 from ...runtime.gguf.file import GgufFile
 from ...runtime.message import Message
 from ...runtime.storage.durable import sha256_of_file
+from ...runtime.train.replay import load_conversations
 from ..model.source import cache_directory
 from .host_engine import host_engine
 
@@ -40,32 +43,61 @@ QUESTIONS_FILE = "replay_prompts.{}.txt"
 Progress = Callable[[str], None]
 
 
-def replay_set(
-    model: GgufFile, tokenizer: Tokenizer, chat: ChatFormat, languages: Sequence[str], most_per_language: int, progress: Progress
-) -> bytes:
+@dataclass(frozen=True)
+class Base:
+    """The model that is asked."""
+
+    model: GgufFile
+    """as the bundle has it"""
+    source_sha256: str
+    """of the file that it was made from"""
+    tokenizer: Tokenizer
+    chat: ChatFormat
+
+
+def replay_set(base: Base, languages: Sequence[str], most_per_language: int, progress: Progress) -> bytes:
     """The file's content. UserError when there is no list of questions in any of the languages."""
     asked = load_questions(languages, most_per_language)
-    content = b"".join(_language_set(model, tokenizer, chat, language, questions, progress) for language, questions in asked.items())
+    shipped = _shipped(base.source_sha256)
+    content = "".join(_language_set(base, language, questions, shipped, progress) for language, questions in asked.items()).encode()
     if not content:
         raise UserError("train.replay_share", "the base answers none of the general questions", remedy="train.replay_share=0")
     return content
 
 
-def _language_set(model: GgufFile, tokenizer: Tokenizer, chat: ChatFormat, language: str, questions: Sequence[str], progress: Progress) -> bytes:
-    """The part of one language, from the cache when it was made before."""
-    key = hashlib.sha256(json.dumps([SET_VERSION, sha256_of_file(model.path), TEMPERATURE, SEED, MAX_TOKENS, questions]).encode()).hexdigest()
-    kept = cache_directory() / "replay" / f"{key[:32]}.jsonl"
+def _language_set(base: Base, language: str, questions: Sequence[str], shipped: Mapping[str, str], progress: Progress) -> str:
+    """The part of one language: shipped, or from the cache when it was made before, or sampled now. The lines are the same."""
+    ready = [shipped[question] for question in questions if question in shipped]
+    if ready:
+        return "".join(ready)
+    facts = [SET_VERSION, sha256_of_file(base.model.path), TEMPERATURE, SEED, MAX_TOKENS, questions]
+    kept = cache_directory() / "replay" / f"{hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]}.jsonl"
     if kept.is_file():
-        return kept.read_bytes()
+        return kept.read_text(encoding="utf-8")
     progress(f"    asking the base {len(questions)} general questions ({language}), once for this model")
-    content = "".join(_line(c) for c in _conversations(model, tokenizer, chat, questions, progress)).encode()
-    _keep(kept, content)
+    content = "".join(map(_line, _conversations(base, questions, progress)))
+    _keep(kept, content.encode())
     return content
+
+
+def shipped_set(source_sha256: str) -> Path:
+    """Where the set of a model that was asked before it was shipped would be."""
+    return _templates() / "replay" / f"{source_sha256[:16]}.jsonl"
+
+
+def _shipped(source_sha256: str) -> dict[str, str]:
+    """The line of each question in the shipped set; empty when there is no such set."""
+    path = shipped_set(source_sha256)
+    return {c[0].text: _line(c) for c in load_conversations(path)} if path.is_file() else {}
+
+
+def _templates() -> Path:
+    return Path(str(importlib.resources.files("mobilefinetuner.templates")))
 
 
 def load_questions(languages: Sequence[str], most_per_language: int) -> dict[str, list[str]]:
     """By language, the first ones of its list: one question a line, blank lines and those with # left out."""
-    folder = Path(str(importlib.resources.files("mobilefinetuner.templates")))
+    folder = _templates()
     questions: dict[str, list[str]] = {}
     for language in languages:
         path = folder / QUESTIONS_FILE.format(language)
@@ -78,12 +110,10 @@ def load_questions(languages: Sequence[str], most_per_language: int) -> dict[str
     return questions
 
 
-def _conversations(
-    model: GgufFile, tokenizer: Tokenizer, chat: ChatFormat, questions: Sequence[str], progress: Progress
-) -> list[tuple[Message, Message]]:
+def _conversations(base: Base, questions: Sequence[str], progress: Progress) -> list[tuple[Message, Message]]:
     """Each question with its answer; those that the model leaves unanswered are left out."""
-    answered = []
-    with host_engine(model, PROMPT_BUCKET, CONTEXT_TOKENS) as engine:
+    answered, chat, tokenizer = [], base.chat, base.tokenizer
+    with host_engine(base.model, PROMPT_BUCKET, CONTEXT_TOKENS) as engine:
         decoder = Decoder(engine)
         for number, question in enumerate(questions, 1):
             asked = Message("user", question)

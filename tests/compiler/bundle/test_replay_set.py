@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from mobilefinetuner.compiler.bundle import replay_set
-from mobilefinetuner.compiler.bundle.replay_set import MAX_TOKENS, load_questions, whole_sentences
+from mobilefinetuner.compiler.bundle.replay_set import MAX_TOKENS, Base, load_questions, shipped_set, whole_sentences
 from mobilefinetuner.runtime.bundle.chat_format import ChatFormat
 from mobilefinetuner.runtime.bundle.folder import Bundle
 from mobilefinetuner.runtime.bundle.tokenizer import Tokenizer
@@ -15,9 +15,15 @@ from mobilefinetuner.runtime.errors import UserError
 from mobilefinetuner.runtime.gguf.file import GgufFile
 from mobilefinetuner.runtime.train.replay import FILE_NAME, cut_to_width, load_conversations, replay_samples
 from mobilefinetuner.runtime.verify.ability import load_probes
+from omegaconf import OmegaConf
 
 TEMPLATES = Path(__file__).parents[3] / "templates"
 LANGUAGES = ("en", "zh")
+
+
+DEFAULT_MODEL = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+UNKNOWN = "0" * 64
+"""the checksum of a model that no set is shipped for"""
 
 
 def parts(bundle: Path) -> tuple[GgufFile, Tokenizer, ChatFormat]:
@@ -25,8 +31,9 @@ def parts(bundle: Path) -> tuple[GgufFile, Tokenizer, ChatFormat]:
     return GgufFile.open(bundle / "model.gguf"), Tokenizer.load(bundle / "tokenizer.json"), ChatFormat.from_dict(scenario["chat"])
 
 
-def made(bundle: Path, languages=LANGUAGES, most: int = 2) -> bytes:
-    return replay_set.replay_set(*parts(bundle), languages, most, lambda _line: None)
+def made(bundle: Path, languages=LANGUAGES, most: int = 2, source_sha256: str = UNKNOWN) -> bytes:
+    model, tokenizer, chat = parts(bundle)
+    return replay_set.replay_set(Base(model, source_sha256, tokenizer, chat), languages, most, lambda _line: None)
 
 
 @pytest.fixture
@@ -56,6 +63,36 @@ def test_the_same_base_and_questions_give_the_same_bytes_and_are_asked_once(tiny
     monkeypatch.setattr(replay_set, "host_engine", None)
     assert made(tiny_bundle_path) == first
     assert first.endswith(made(tiny_bundle_path, ("zh",)))
+
+
+@pytest.mark.parametrize("languages", [("en", "zh"), ("zh",)])
+def test_a_model_with_a_shipped_set_is_not_asked_and_has_the_first_so_many_of_each_language(tiny_bundle_path, cache, monkeypatch, languages):
+    monkeypatch.setattr(replay_set, "host_engine", None)
+    shipped = made(tiny_bundle_path, languages, 3, DEFAULT_MODEL).decode().splitlines()
+    asked = [question for questions in load_questions(languages, 3).values() for question in questions]
+    assert [json.loads(line)["messages"][0]["content"] for line in shipped] == asked
+    assert set(shipped) <= set(shipped_set(DEFAULT_MODEL).read_text(encoding="utf-8").splitlines())
+    assert not (cache / "replay").exists()
+
+
+def test_a_language_that_the_shipped_set_does_not_have_is_asked(tiny_bundle_path, cache, monkeypatch, tmp_path):
+    only_english = tmp_path / "shipped.jsonl"
+    only_english.write_bytes(b"".join(shipped_set(DEFAULT_MODEL).read_bytes().splitlines(keepends=True)[:128]))
+    monkeypatch.setattr(replay_set, "shipped_set", lambda _sha256: only_english)
+    lines = made(tiny_bundle_path, LANGUAGES, 2, DEFAULT_MODEL).decode().splitlines(keepends=True)
+    assert "".join(lines[:2]).encode() in only_english.read_bytes()
+    assert "".join(lines[2:]) == (next((cache / "replay").iterdir())).read_text(encoding="utf-8") and len(lines) > 2
+
+
+def test_every_shipped_set_is_that_of_a_model_in_the_configs_and_answers_all_questions():
+    sources = [OmegaConf.load(path).source for path in (TEMPLATES.parent / "configs" / "model").glob("*.yaml")]
+    known = {shipped_set(source.sha256).name for source in sources if source.get("sha256")}
+    found = sorted((TEMPLATES / "replay").glob("*.jsonl"))
+    assert found and {path.name for path in found} <= known
+    for path in found:
+        conversations = load_conversations(path)
+        asked = [question for questions in load_questions(LANGUAGES, 128).values() for question in questions]
+        assert [messages[0].text for messages in conversations] == asked
 
 
 def test_languages_without_questions_are_refused_with_the_list_of_those_that_have_some(cache):
