@@ -19,8 +19,9 @@ from .storage import checkpoint
 from .storage.durable import require_space
 from .train.replay import FILE_NAME as REPLAY_FILE
 from .train.replay import load_conversations, replay_samples
-from .train.run import TrainedAdapter, TrainingData, TrainingRun
+from .train.run import TrainedAdapter, TrainingRun
 from .train.schedule import TrainingSchedule, TrainSettings
+from .train.trainer import TrainingData
 from .verify.merge_trial import Attempt, MergeTrial
 from .verify.verification import Examiner, Judgement, judge
 from .verify.versions import decide, gather_tests
@@ -69,7 +70,8 @@ class TuneResult:
         r = self.trained.record
         return {
             "version": self.version.id, "promoted": self.promoted, "verdict": self.judgement.verdict, "reasons": list(self.judgement.reasons),
-            "steps": r.step, "loss_first": r.loss_first, "loss_last": r.loss_last, "seconds": round(r.seconds, 3),
+            "steps": r.step, "taken_step": r.taken_step, "loss_first": r.loss_first, "loss_last": r.loss_last,
+            "heldout_losses": [list(measurement) for measurement in r.heldout], "seconds": round(r.seconds, 3),
             "tokens_per_second": round(r.tokens / max(r.seconds, 1e-9), 2), "peak_rss_bytes": peak_rss_bytes(),
             "plan_bytes": self.trained.plan_bytes,
             "heldout_loss_mounted": self.mounted_loss, "merge_attempts": [attempt.as_json() for attempt in self.attempts],
@@ -95,7 +97,7 @@ def tune(session: Session, cache: TrainingCache, request: TuneRequest) -> TuneRe
         "steps": schedule.steps,
         "settings": asdict(settings),
     }
-    data = TrainingData(samples, _replay(session, settings))
+    data = TrainingData(samples, _replay(session, settings), cache.samples("heldout"))
     run = TrainingRun(session.engines, session.workspace.tune_dir, session.audit, session.say)
     trained = run.train(parent, data, schedule, identity, request.resume)
     examiner = Examiner(session.engines, session.dialogue, tests, session.say)
@@ -122,7 +124,7 @@ def _make_version(session: Session, examiner: Examiner, parent: OpenedVersion, t
     policy: Policy = recipe["quantization"]["merge"]
     targets = merge_targets(policy, parent.model, trained.adapter, can_measure=bool(examiner.tests.heldout))
     trial = MergeTrial(examiner, parent, trained.adapter, forced_target(policy, targets))
-    block = new_block(session.bundle, parent.id, data_fingerprint, trained.record.step)
+    block = new_block(session.bundle, parent.id, data_fingerprint, trained.record.taken_step)
     with session.versions.staged(block, trained.adapter, recipe) as new:
         report = merge_or_mount(new, parent, targets, trial.accepts)
         version = new.publish()

@@ -216,6 +216,9 @@ class TrainRecipe(Checked):
     """samples per optimizer step, accumulated over micro-batches"""
     weight_decay: float = setting(0.0, Range(at_least=0, at_most=1))
     """decoupled weight decay of AdamW"""
+    early_stop: bool = True
+    """measure the loss of the held-out samples after every epoch, stop when it has not fallen for two epochs, and take the adapter of the
+    epoch where it was lowest; without held-out samples, and when false, the run goes to its end and the last adapter is taken"""
     replay_share: float = setting(0.2, Range(at_least=0, at_most=0.9))
     """share of a step's rows that are replay: what the base itself says to general questions. They come beside the batch_samples
     rows of the owner's data: replay rows = batch_samples x share / (1 - share), rounded; 0: no replay, and the model forgets"""

@@ -19,8 +19,10 @@ from .kernel_library import aligned_bytes
 
 Part = Literal["adapter", "optimizer", "activations", "scratch"]
 TRAINING_ENTRIES = ("block_forward", "block_base", "block_vjp", "head_loss", "head_score", "head_distill", "embed")
-STATE_VECTORS = ("parameters", "first_moment", "second_moment")
-"""what a checkpoint keeps of a run: each as long as the adapter"""
+BEST = "best_parameters"
+"""those with the lowest held-out loss so far"""
+STATE_VECTORS = ("parameters", "first_moment", "second_moment", BEST)
+"""what a checkpoint keeps of a run, at most: each as long as the adapter"""
 
 
 @dataclass(frozen=True)
@@ -60,13 +62,14 @@ class TensorMemory:
 
 
 def adapter_tensors(plan: Plan) -> list[TensorSpec]:
-    """The adapter's parameters and what AdamW keeps beside them."""
+    """The adapter's parameters, what AdamW keeps beside them, and the best ones so far."""
     size = (plan.adapter.size,)
     return [
         *mounted_tensors(plan),
         TensorSpec("gradient", size, "float32", "optimizer"),
         TensorSpec("first_moment", size, "float32", "optimizer"),
         TensorSpec("second_moment", size, "float32", "optimizer"),
+        TensorSpec(BEST, size, "float32", "optimizer"),
         TensorSpec("hyper", (len(Hyperparameters._fields),), "float32", "optimizer"),
         TensorSpec("norm", (1,), "float32", "optimizer"),
     ]

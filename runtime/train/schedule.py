@@ -33,6 +33,7 @@ class TrainSettings:
     checkpoint_every_steps: int
     optimizer: AdamW
     replay: ReplaySettings
+    early_stop: bool
 
     @classmethod
     def from_recipe(cls, recipe: Mapping[str, Any], epochs: int | None, seed: int | None) -> TrainSettings:
@@ -44,6 +45,7 @@ class TrainSettings:
         return cls(
             train["learning_rate"], train["warmup_share"], train["schedule"], train["batch_samples"],
             epochs or own_epochs or train["epochs"], train["seed"] if seed is None else seed, train["checkpoint_every_steps"], optimizer, replay,
+            train["early_stop"],
         )  # fmt: skip
 
 

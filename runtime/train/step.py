@@ -62,6 +62,7 @@ class TrainStep:
         head = {name: self.memory.address(name) for name in ("targets", "scale", "loss")}
         head |= {"x": self.memory.address("head_x"), "dx": self.memory.address("head_dx")}
         self._head_loss = engine.program(plan.entry("head_loss"), head, scratch)
+        self._head_score = engine.program(plan.entry("head_score"), head, scratch)
         self._base: list[Program] = []
         if distills(plan):
             self._base = engine.block_programs("block_base", bucket, self._base_operands(shared), scratch)
@@ -111,6 +112,11 @@ class TrainStep:
         losses = score_rows(self._head_loss, self.memory, self.memory["hidden"][-1], batch.targets, self._d_top())
         self._backpropagate()
         return _total(losses)
+
+    def score(self, batch: PackedBatch) -> float:
+        """The micro-batch's summed loss in nats; nothing is accumulated."""
+        self.forward(batch)
+        return _total(score_rows(self._head_score, self.memory, self.memory["hidden"][-1], batch.targets))
 
     def distill(self, batch: PackedBatch, positions_in_step: int, weight: float = 1.0) -> float:
         """As accumulate(), with KL(base ‖ tuned) over the vocabulary at every position that has a target; which token it is does not matter.

@@ -14,7 +14,7 @@ from mobilefinetuner.runtime.bundle.tokenizer import Tokenizer
 from mobilefinetuner.runtime.errors import UserError
 from mobilefinetuner.runtime.gguf.file import GgufFile
 from mobilefinetuner.runtime.train.replay import FILE_NAME, cut_to_width, load_conversations, replay_samples
-from mobilefinetuner.runtime.verify.ability import load_probes
+from mobilefinetuner.runtime.verify import ability
 from omegaconf import OmegaConf
 
 TEMPLATES = Path(__file__).parents[3] / "templates"
@@ -103,11 +103,11 @@ def test_languages_without_questions_are_refused_with_the_list_of_those_that_hav
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_no_question_is_one_of_the_probes(language):
+def test_no_question_measures_base_ability_as_well(language):
     questions = load_questions((language,), 10000)[language]
-    probed = {probe.messages[-1].content.casefold() for probe in load_probes(TEMPLATES / "base_ability.jsonl")}
+    measured = {question.messages[-1].content.casefold() for question in ability.load_questions(TEMPLATES / "base_ability.jsonl")}
     assert len(questions) >= 100 and len(set(questions)) == len(questions)
-    assert not probed & {question.casefold() for question in questions}
+    assert not measured & {question.casefold() for question in questions}
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ def test_pytorch_has_the_same_divergence_and_gradient(tiny, tiny_model_path):
 
 def schedule(share: float, batch: int = 8, seed: int = 0) -> TrainingSchedule:
     replay = ReplaySettings(replay_rows(batch, share), "kl", 1.0)
-    return TrainingSchedule(TrainSettings(1e-3, 0.1, "linear", batch, 3, seed, 10, AdamW(0.9, 0.999, 1e-8, 0.0, 1.0, 0.0), replay), 20, 9)
+    return TrainingSchedule(TrainSettings(1e-3, 0.1, "linear", batch, 3, seed, 10, AdamW(0.9, 0.999, 1e-8, 0.0, 1.0, 0.0), replay, False), 20, 9)
 
 
 @pytest.mark.parametrize(("share", "rows"), [(0.0, 0), (0.2, 2), (0.5, 8), (0.9, 72)])

@@ -15,7 +15,7 @@ from mobilefinetuner.runtime.train.step import AdamW
 RATE = 0.8
 SETTINGS = TrainSettings(
     learning_rate=RATE, warmup_share=0.2, schedule="linear", batch_samples=4, epochs=2, seed=7, checkpoint_every_steps=10,
-    optimizer=AdamW(0.9, 0.999, 1e-8, 0.0, 1.0, 0.0), replay=ReplaySettings(0, "kl", 1.0),
+    optimizer=AdamW(0.9, 0.999, 1e-8, 0.0, 1.0, 0.0), replay=ReplaySettings(0, "kl", 1.0), early_stop=False,
 )  # fmt: skip
 SCHEDULES = ("linear", "cosine", "constant")
 
