@@ -12,7 +12,8 @@ from mobilefinetuner.runtime.bundle.plan import ALIGNMENT, Plan
 from mobilefinetuner.runtime.errors import UserError
 from mobilefinetuner.runtime.gguf.file import GgufFile
 
-from tests.support.tiny_bundle import TinySizes, compile_tiny_bundle, write_tiny_model
+from tests.support.bundle_cache import compile_anew
+from tests.support.tiny_bundle import TinySizes, compile_tiny_bundle, tiny_overrides, write_tiny_model
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +95,7 @@ def test_the_adapters_matrices_do_not_overlap_and_every_layer_is_laid_out_alike(
 
 @pytest.mark.slow
 def test_the_same_recipe_gives_the_same_bytes(tiny_bundle_path, tiny_model_path, tmp_path):
-    again = compile_tiny_bundle(tmp_path / "tiny", tiny_model_path)
+    again = compile_anew(tmp_path / "tiny", *tiny_overrides(tiny_model_path))
     for path in sorted(tiny_bundle_path.iterdir()):
         assert path.read_bytes() == (again / path.name).read_bytes(), path.name
 

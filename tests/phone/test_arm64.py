@@ -6,6 +6,7 @@ value; a step's loss within 1e-5, its gradients within 1e-4 of their norm; the l
 
 from __future__ import annotations
 
+import functools
 import platform
 import subprocess
 import sys
@@ -84,7 +85,7 @@ class Harness:
 @pytest.fixture(scope="module")
 def harness(tmp_path_factory, arm64):
     folder = tmp_path_factory.mktemp("harness")
-    return lambda arch, c_library, device: Harness(folder, arch, c_library, device, arm64)
+    return functools.cache(lambda arch, c_library, device: Harness(folder, arch, c_library, device, arm64))
 
 
 def _inputs(kernels: KernelSet, name: str) -> list[np.ndarray]:

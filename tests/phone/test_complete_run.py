@@ -16,15 +16,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from mobilefinetuner.compiler.pipeline import compile_bundle
-from mobilefinetuner.compiler.recipe.load import load_recipe
 
 from tests.phone.adb_phone import adb_phone
 from tests.phone.agreement import check_merged, check_tuned
 from tests.phone.cable import cable
 from tests.phone.shop_job import ROWS, settings, write_data
 from tests.phone.ssh_phone import ssh_phone
-from tests.support.tiny_bundle import compile_tiny_bundle, on_a_short_stack, write_tiny_model
+from tests.support.bundle_cache import compile_anew
+from tests.support.tiny_bundle import compile_tiny_bundle, write_tiny_model
 
 DEVICE = "generic_armv8_2"
 MODELS = [
@@ -45,8 +44,7 @@ def made(request, tmp_path_factory):
             model = folder / "tiny.gguf"
             bundles[device] = compile_tiny_bundle(folder / device, model if model.exists() else write_tiny_model(model), *chosen, f"device={device}")
         else:
-            recipe = load_recipe(["scenario=customer_service", "model=smollm2_135m", f"device={device}", f'out="{folder / device}"', *chosen])
-            bundles[device] = on_a_short_stack(compile_bundle, recipe, lambda _text: None)
+            bundles[device] = compile_anew(folder / device, "model=smollm2_135m", f"device={device}", *chosen)
     return bundles, write_data(folder / "shop.jsonl")
 
 

@@ -15,10 +15,10 @@ def real(request: pytest.FixtureRequest, smollm2_path: Path, tmp_path_factory: p
     """SmolLM2 compiled for buckets 1x64 and 2x64 with the adapter of tests/oracles/engine_case.py, opened with two threads."""
     from tests.oracles.engine_case import RANK, SCALE
     from tests.support.engine_trial import EngineTrial
-    from tests.support.tiny_bundle import compile_for_host
+    from tests.support.bundle_cache import compiled
 
     kind = request.param
-    bundle = compile_for_host(
+    bundle = compiled(
         tmp_path_factory.mktemp(kind) / "bundle", f"train.adapter={kind}", *KIND_OVERRIDES[kind], f"train.rank={RANK}", f"train.scale={SCALE}",
         "train.buckets=[1x64,2x64]", "scenario.window_tokens=64",
     )  # fmt: skip

@@ -26,7 +26,7 @@ from mobilefinetuner.runtime.bundle.plan import Argument, Entry, KernelCall, Ope
 from mobilefinetuner.runtime.engine.kernel_library import KernelLibrary, aligned_bytes
 from tvm.script import tirx as T
 
-from tests.support.tiny_bundle import on_a_short_stack
+from tests.support.short_stack import on_a_short_stack
 
 SQUARES = 640
 X86_ISAS = {"x86-64-v2": SSE4, "x86-64-v3": AVX2, "x86-64-v4": AVX512}

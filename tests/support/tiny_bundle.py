@@ -8,18 +8,17 @@ The vocabulary is trained on the shipped customer-service sample, so that its co
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import gguf
 import numpy as np
 from mobilefinetuner.runtime.versions.version_block import RESERVED_KEY, reserved_field
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-Result = TypeVar("Result")
+from tests.support.bundle_cache import compiled
+
 ROOT = Path(__file__).parents[2]
 CHAT_TEMPLATE = Path(__file__).parent.parent / "cases" / "chat_templates" / "chatml_default_system.jinja"
 CONTROL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
@@ -80,8 +79,8 @@ def _quantized(values: np.ndarray, kind: gguf.GGMLQuantizationType) -> np.ndarra
 
 
 def compile_tiny_bundle(out: Path, model: Path, *overrides: str) -> Path:
-    """The bundle of a tiny model for this machine; overrides as `mft compile` takes them, later ones win."""
-    return compile_for_host(out, *tiny_overrides(model), *overrides)
+    """The bundle of a tiny model for this machine, from the cache; overrides as `mft compile` takes them, later ones win."""
+    return compiled(out, *tiny_overrides(model), *overrides)
 
 
 def tiny_overrides(model: Path) -> tuple[str, ...]:
@@ -90,21 +89,6 @@ def tiny_overrides(model: Path) -> tuple[str, ...]:
         "model=gguf_file", "model.name=tiny", f'model.source.path="{model}"', f"train.buckets=[{','.join(TINY_BUCKETS)}]", "train.rank=4",
         "train.head_chunk_tokens=16", "scenario.window_tokens=64", "scenario.decode_tokens=32", "scenario.system_prompt=Shop.",
     )  # fmt: skip
-
-
-def compile_for_host(out: Path, *overrides: str) -> Path:
-    """The bundle of the customer-service scenario for this machine."""
-    from mobilefinetuner.compiler.pipeline import compile_bundle
-    from mobilefinetuner.compiler.recipe.load import load_recipe
-
-    recipe = load_recipe(["scenario=customer_service", "device=host", "train.replay_questions=2", f'out="{out}"', *overrides])
-    return on_a_short_stack(compile_bundle, recipe, lambda _text: None)
-
-
-def on_a_short_stack(function: Callable[..., Result], *arguments: object) -> Result:
-    """function(*arguments) in a thread of its own: TVM's parser looks at every frame of the stack for every kernel, and pytest's is deep."""
-    with ThreadPoolExecutor(1) as executor:
-        return executor.submit(function, *arguments).result()
 
 
 def _add_sizes(writer: gguf.GGUFWriter, sizes: TinySizes) -> None:

@@ -16,7 +16,7 @@ from mobilefinetuner.compiler.kernels.kernel_set import KernelSet
 from mobilefinetuner.compiler.library.build import target_for
 from mobilefinetuner.compiler.recipe.load import load_recipe
 
-from tests.support.tiny_bundle import on_a_short_stack
+from tests.support.short_stack import on_a_short_stack
 
 MOST_PER_FMA = 1.7
 """A core that starts four instructions and finishes two FMAs a cycle has room for two; the rest is slack for loads that wait."""

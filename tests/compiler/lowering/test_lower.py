@@ -15,7 +15,7 @@ from mobilefinetuner.compiler.lowering.lower import lower
 from mobilefinetuner.runtime.bundle.plan import PROJECTIONS, Entry, n_bytes
 
 from tests.support.small_graph import SHAPE, adapter
-from tests.support.tiny_bundle import on_a_short_stack
+from tests.support.short_stack import on_a_short_stack
 
 TYPES = dict.fromkeys(PROJECTIONS, "Q4_1")
 
