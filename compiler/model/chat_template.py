@@ -16,8 +16,8 @@ from ...runtime.bundle.chat_format import ASSISTANT_SLOTS, END, GENERATE, LAST_A
 from ...runtime.bundle.tokenizer import Tokenizer
 from ...runtime.errors import UserError
 from ...runtime.message import Message
-from .proof_conversations import DIFFICULT_TEXTS, Turns, proof_conversations, unusual_sequences, usual_sequences
 from .jinja_template import PINNED_DATE, JinjaTemplate, TemplateRefusal
+from .proof_conversations import DIFFICULT_TEXTS, Turns, proof_conversations, unusual_sequences, usual_sequences
 from .tokenizer_json import ControlTokens, control_tokens
 
 Pair = tuple[str, str]

@@ -14,8 +14,8 @@ KIND_OVERRIDES = {"grouped": ("quantization=fold",), "lora": ("quantization=exac
 def real(request: pytest.FixtureRequest, smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator:
     """SmolLM2 compiled for buckets 1x64 and 2x64 with the adapter of tests/oracles/engine_case.py, opened with two threads."""
     from tests.oracles.engine_case import RANK, SCALE
-    from tests.support.engine_trial import EngineTrial
     from tests.support.bundle_cache import compiled
+    from tests.support.engine_trial import EngineTrial
 
     kind = request.param
     bundle = compiled(

@@ -14,8 +14,8 @@ from mobilefinetuner.compiler.lowering.graph import LOSS_PAIR, block_graph, head
 from mobilefinetuner.compiler.lowering.lower import lower
 from mobilefinetuner.runtime.bundle.plan import PROJECTIONS, Entry, n_bytes
 
-from tests.support.small_graph import SHAPE, adapter
 from tests.support.short_stack import on_a_short_stack
+from tests.support.small_graph import SHAPE, adapter
 
 TYPES = dict.fromkeys(PROJECTIONS, "Q4_1")
 

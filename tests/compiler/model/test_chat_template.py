@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mobilefinetuner.compiler.model.proof_conversations import proof_conversations
 from mobilefinetuner.compiler.model.chat_template import compile_chat_format, prove
 from mobilefinetuner.compiler.model.jinja_template import JinjaTemplate, TemplateRefusal
+from mobilefinetuner.compiler.model.proof_conversations import proof_conversations
 from mobilefinetuner.compiler.model.tokenizer_json import control_tokens, tokenizer_json
 from mobilefinetuner.runtime.bundle.chat_format import ChatFormat
 from mobilefinetuner.runtime.bundle.tokenizer import Tokenizer
