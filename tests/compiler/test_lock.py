@@ -48,7 +48,7 @@ def test_a_bundle_that_changed_is_named_and_write_makes_it_the_new_truth(tmp_pat
     lock = json.loads(path.read_text(encoding="utf-8"))
     lock["files"]["kernels.so"] = "0" * 64
     path.write_text(json.dumps(lock), encoding="utf-8")
-    with pytest.raises(UserError, match="differs in kernels.so; "):
+    with pytest.raises(UserError, match=r"differs in kernels.so; "):
         main([str(path)], lambda _line: None)
     assert main(["--write", str(path)], lambda _line: None) == 0
     assert main([str(path)], lambda _line: None) == 0

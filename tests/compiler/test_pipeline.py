@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from pathlib import Path
 
@@ -21,7 +22,7 @@ def plan(tiny_bundle_path) -> Plan:
     return Plan.from_json(json.loads((tiny_bundle_path / "plan.json").read_text(encoding="utf-8")))
 
 
-def refusal(tmp_path: Path, sizes: TinySizes = TinySizes(), *overrides: str) -> str:
+def refusal(tmp_path: Path, sizes: TinySizes, *overrides: str) -> str:
     with pytest.raises(UserError) as caught:
         compile_tiny_bundle(tmp_path / "bundle", write_tiny_model(tmp_path / "model.gguf", sizes), *overrides)
     assert not (tmp_path / "bundle").exists()
@@ -87,7 +88,7 @@ def test_the_bundles_weights_are_the_models_blocks_on_aligned_places(tiny_bundle
 
 def test_the_adapters_matrices_do_not_overlap_and_every_layer_is_laid_out_alike(plan):
     spans = [(t.offset, t.offset + t.shape[0] * t.shape[1]) for t in plan.adapter.tensors]
-    assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:])) and spans[-1][1] <= plan.adapter.size
+    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans)) and spans[-1][1] <= plan.adapter.size
     layers = [[t for t in plan.adapter.tensors if t.name.layer == layer] for layer in range(2)]
     shift = layers[1][0].offset - layers[0][0].offset
     assert [(t.offset + shift, t.shape) for t in layers[0]] == [(t.offset, t.shape) for t in layers[1]]
@@ -101,8 +102,13 @@ def test_the_same_recipe_gives_the_same_bytes(tiny_bundle_path, tiny_model_path,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("changes", [{"tied": False, "projections": "Q4_0"}, {"projections": "Q8_0", "head_dim": 32, "heads": 3, "kv_heads": 1, "d_model": 96}],
-                         ids=["a head of its own, Q4_0", "three heads on one, Q8_0"])  # fmt: skip
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"tied": False, "projections": "Q4_0"}, id="a head of its own, Q4_0"),
+        pytest.param({"projections": "Q8_0", "head_dim": 32, "heads": 3, "kv_heads": 1, "d_model": 96}, id="three heads on one, Q8_0"),
+    ],
+)
 def test_other_models_compile_to_a_bundle_that_opens(tmp_path, changes):
     model = write_tiny_model(tmp_path / "model.gguf", dataclasses.replace(TinySizes(), **changes))
     Bundle.open(compile_tiny_bundle(tmp_path / "bundle", model, "train.buckets=[1x64]"))

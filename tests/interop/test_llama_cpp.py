@@ -1,7 +1,7 @@
 """The files we write in llama.cpp itself, through its Python binding.
 
-llama.cpp multiplies 4-bit weights with activations rounded to 8 bits, which moves this model's logits by about 1 whoever wrote the file. So numbers are
-compared on the same weights as fp32, where it does not round, and the 4-bit files by what they answer.
+llama.cpp multiplies 4-bit weights with activations rounded to 8 bits, which moves this model's logits by about 1 whoever wrote the file. So numbers
+are compared on the same weights as fp32, where it does not round, and the 4-bit files by what they answer.
 """
 
 from __future__ import annotations

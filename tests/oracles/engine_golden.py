@@ -135,7 +135,7 @@ def main(gguf: Path) -> None:
     answers = {}
     for kind in LEARNING_RATES:
         loss, found = gradients(gguf, kind, adapter_pairs(kind, shapes, started=True), samples(inputs["batch"]))
-        losses, trained = train(gguf, kind, adapter_pairs(kind, shapes, started=False), samples(inputs["course"]))
+        losses, _ = train(gguf, kind, adapter_pairs(kind, shapes, started=False), samples(inputs["course"]))
         fingerprints = np.stack(list(found.values())).astype(np.float32)
         np.savez_compressed(CASES / f"{kind}.npz", names=np.array(list(found)), fingerprints=fingerprints, loss=loss, course=losses)
         with tempfile.TemporaryDirectory() as folder:

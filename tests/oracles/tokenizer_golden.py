@@ -11,6 +11,7 @@ byte-pair algorithm as published with GPT-2, in plain Python, on the pieces of l
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from pathlib import Path
@@ -60,7 +61,7 @@ class PlainBytePairs:
 
     def _merge(self, word: list[str]) -> list[str]:
         while len(word) > 1:
-            pairs = list(zip(word, word[1:]))
+            pairs = list(itertools.pairwise(word))
             best = min(pairs, key=lambda pair: self.ranks.get(pair, len(self.ranks)))
             if best not in self.ranks:
                 break

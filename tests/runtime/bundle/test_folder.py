@@ -102,8 +102,9 @@ def test_a_manifest_that_names_a_place_outside_is_refused(bundle, name):
 
 @pytest.mark.parametrize(
     "changes",
-    [{"files": []}, {"files": {"a": 1}}, {"files": {"a": {"n_bytes": True, "sha256": "0" * 64}}}, {"files": {"a": {"n_bytes": -1, "sha256": "0" * 64}}},
-     {"abi": {}}, {"abi": "arm"}, {"required_cpu_features": "asimd"}, {"required_cpu_features": [1]}, {"recipe": None}, {"base_conversions": {}}, {"surplus": 1}],
+    [{"files": []}, {"files": {"a": 1}}, {"files": {"a": {"n_bytes": True, "sha256": "0" * 64}}},
+     {"files": {"a": {"n_bytes": -1, "sha256": "0" * 64}}}, {"abi": {}}, {"abi": "arm"}, {"required_cpu_features": "asimd"},
+     {"required_cpu_features": [1]}, {"recipe": None}, {"base_conversions": {}}, {"surplus": 1}],
     ids=str,
 )  # fmt: skip
 def test_a_manifest_of_another_form_is_refused(bundle, changes):
@@ -158,5 +159,5 @@ def test_what_is_not_a_bundle_is_called_that(tmp_path):
 
 
 def test_a_file_that_the_bundle_does_not_hold_is_refused_by_name(bundle):
-    with pytest.raises(UserError, match="eval.jsonl"):
+    with pytest.raises(UserError, match=r"eval.jsonl"):
         Bundle.open(bundle, MACHINE).path("eval.jsonl")

@@ -102,5 +102,5 @@ def test_a_damaged_file_is_refused_in_one_line(tmp_path, content):
 
 
 def test_a_missing_file_is_refused_by_name(tmp_path):
-    with pytest.raises(UserError, match="nowhere.json"):
+    with pytest.raises(UserError, match=r"nowhere.json"):
         Tokenizer.load(tmp_path / "nowhere.json")

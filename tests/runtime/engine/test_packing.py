@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,7 +28,7 @@ def samples(draw) -> list[Sample]:
     """Samples whose tokens are all different, so that each can be found again."""
     lengths = draw(st.lists(st.integers(1, WIDTH), min_size=1, max_size=20))
     bounds = np.cumsum([1, *lengths]).tolist()
-    return [sample(list(range(a, b)), draw(st.lists(st.integers(0, 1), min_size=b - a, max_size=b - a))) for a, b in zip(bounds, bounds[1:])]
+    return [sample(list(range(a, b)), draw(st.lists(st.integers(0, 1), min_size=b - a, max_size=b - a))) for a, b in itertools.pairwise(bounds)]
 
 
 @given(samples(), st.integers(1, 3))

@@ -40,9 +40,10 @@ A76 = [
 MACHINES = {
     "pixel-6": dict(features=A76, kinds=["0xd05"] * 4 + ["0xd0b"] * 2 + ["0xd44"] * 2, capacity=[124] * 4 + [427] * 2 + [1024] * 2,
                     khz=[1803000] * 4 + [2253000] * 2 + [2802000] * 2, total_kb=7_900_000, free_kb=3_000_000),
-    "newer": dict(features=[*A76, "i8mm", "bf16", "sve", "sve2"], kinds=["0xd80"] * 2 + ["0xd82"], capacity=[250] * 2 + [1024], khz=[2000000] * 2 + [3300000],
-                  total_kb=11_000_000, free_kb=5_000_000),
-    "old": dict(features=["fp", "asimd", "evtstrm", "aes", "crc32"], kinds=["0xd03"] * 4, capacity=[None] * 4, khz=[None] * 4, total_kb=1_800_000, free_kb=300_000),
+    "newer": dict(features=[*A76, "i8mm", "bf16", "sve", "sve2"], kinds=["0xd80"] * 2 + ["0xd82"], capacity=[250] * 2 + [1024],
+                  khz=[2000000] * 2 + [3300000], total_kb=11_000_000, free_kb=5_000_000),
+    "old": dict(features=["fp", "asimd", "evtstrm", "aes", "crc32"], kinds=["0xd03"] * 4, capacity=[None] * 4, khz=[None] * 4,
+                total_kb=1_800_000, free_kb=300_000),
 }  # fmt: skip
 
 

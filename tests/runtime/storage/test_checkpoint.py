@@ -65,7 +65,7 @@ def test_any_cut_or_flipped_bit_in_the_newest_falls_back_to_the_one_before(tmp_p
 
 def test_when_every_checkpoint_is_damaged_the_user_is_told_what_to_do(tmp_path):
     checkpoint.save(tmp_path, state(1), {}).write_bytes(b"")
-    with pytest.raises(UserError, match="every checkpoint is damaged.*start again without --resume"):
+    with pytest.raises(UserError, match=r"every checkpoint is damaged.*start again without --resume"):
         checkpoint.load_newest(tmp_path)
 
 

@@ -62,9 +62,9 @@ def test_a_folder_with_other_files_a_file_and_a_newer_workspace_are_refused(tmp_
 
 
 def test_a_second_process_is_refused_and_told_who_holds_the_workspace(tmp_path, holder):
-    with pytest.raises(UserError, match=rf"in use by 'tune' \(process {holder.pid}, since 20") as caught:
-        with Workspace(tmp_path / "ws").locked("rollback"):
-            pass
+    refused = pytest.raises(UserError, match=rf"in use by 'tune' \(process {holder.pid}, since 20")
+    with refused as caught, Workspace(tmp_path / "ws").locked("rollback"):
+        pass
     assert caught.value.exit_code == 2 and "\n" not in str(caught.value)
 
 

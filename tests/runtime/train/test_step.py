@@ -138,6 +138,6 @@ def test_a_gradient_that_is_not_finite_stops_with_the_block_where_it_arose(tiny)
     step.state["parameters"][second_layer:] = np.nan
     before = step.state["first_moment"].copy()
     tiny.gradient(step, [sample(30)])
-    with pytest.raises(MftError, match="step 5.*block 1"):
+    with pytest.raises(MftError, match=r"step 5.*block 1"):
         step.update(1e-3, 5, OPTIMIZER)
     np.testing.assert_array_equal(step.state["first_moment"], before)
