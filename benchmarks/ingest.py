@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import ClassVar
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
@@ -28,7 +29,7 @@ class CountingTokenizer:
     """Stands in for the tokenizer: one token for a text, whatever it is."""
 
     vocab_size = 2
-    special_tokens = {"<|im_start|>": 0, "<|im_end|>": 1}
+    special_tokens: ClassVar = {"<|im_start|>": 0, "<|im_end|>": 1}
 
     def encode(self, text: str) -> list[int]:
         return [0]

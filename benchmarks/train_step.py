@@ -53,7 +53,7 @@ def main() -> int:
                 turns[side].append(in_own_process(side, options))
                 last = turns[side][-1]
                 say(
-                    f"round {turn + 1}/{options.rounds} {side:8} {statistics.median(last['step_seconds']):.3f} s  {last['peak_rss_bytes'] / 2**20:,.0f} MB"
+                    f"round {turn + 1}/{options.rounds} {side:8} {statistics.median(last['step_seconds']):.3f} s  {last['peak_rss_bytes'] / 2**20:,.0f} MB"  # noqa: E501
                 )
     return report(turns, options)
 
@@ -192,12 +192,12 @@ def report(turns: dict[str, list[dict]], options: argparse.Namespace) -> int:
         print(json.dumps({**settings, **sides, **ratios}))
     else:
         print(
-            f"one training step, {options.tokens} tokens, {options.threads} thread(s), checkpointing {'on' if options.checkpointing else 'off in PyTorch'}"
+            f"one training step, {options.tokens} tokens, {options.threads} thread(s), checkpointing {'on' if options.checkpointing else 'off in PyTorch'}"  # noqa: E501
         )
         for side, values in sides.items():
             rate = options.tokens / values["step_seconds"]
             print(
-                f"{side:8} {values['step_seconds']:7.3f} s  {rate:7.1f} tokens/s  {values['peak_rss_bytes'] / 2**20:7,.0f} MB  loss {values['loss']:.4f}"
+                f"{side:8} {values['step_seconds']:7.3f} s  {rate:7.1f} tokens/s  {values['peak_rss_bytes'] / 2**20:7,.0f} MB  loss {values['loss']:.4f}"  # noqa: E501
             )
         for name, ratio in ratios.items():
             print(f"{name:10} {ratio:.3f}")

@@ -112,7 +112,7 @@ def _check_sizes(recipe: Recipe, shape: ModelShape) -> None:
     if shape.head_dim % lanes:
         raise UserError(
             f"model {recipe.model.name}", f"its heads are {shape.head_dim} wide",
-            f"multiples of {lanes}, the values in a vector register of device {recipe.device.name}", "a device with shorter vectors, or another model",
+            f"multiples of {lanes}, the values in a vector register of device {recipe.device.name}", "shorter vectors, or another model",
         )  # fmt: skip
 
 

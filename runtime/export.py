@@ -54,10 +54,8 @@ def export_version(session: Session, version_id: str | None, form: Format, out: 
     else:
         adapter = lineage_adapter(session.versions, opened.id)
         name = str(session.bundle.recipe["model"]["name"])
-        if form == "peft":
-            n_bytes = _write_folder(session, adapter, out, name)
-        else:
-            n_bytes = write_gguf_lora(out, adapter, session.base, f"{name} {opened.id}")
+        title = f"{name} {opened.id}"
+        n_bytes = _write_folder(session, adapter, out, name) if form == "peft" else write_gguf_lora(out, adapter, session.base, title)
     return ExportResult(opened.id, form, str(out), n_bytes)
 
 

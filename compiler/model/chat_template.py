@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
+from itertools import pairwise
 from typing import Any
 
 from ...runtime.bundle.chat_format import ASSISTANT_SLOTS, END, GENERATE, LAST_ASSISTANT, START, TEXT_RULES, ChatFormat, turn_slots
@@ -160,7 +161,7 @@ def _rendered(template: JinjaTemplate, turns: Turns, generate: bool) -> str | No
 
 def _pairs(roles: Sequence[str], generate: bool) -> list[Pair]:
     slots = turn_slots(roles, generate)
-    return list(zip(slots, slots[1:]))
+    return list(pairwise(slots))
 
 
 def _joints_of(template: JinjaTemplate, roles: Sequence[str], generate: bool) -> list[tuple[Pair, str]]:

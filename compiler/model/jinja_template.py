@@ -30,7 +30,7 @@ class TemplateRefusal(Exception):
 class _Generation(Extension):
     """`{% generation %}` marks what an assistant wrote and changes no text."""
 
-    tags = {"generation"}
+    tags = {"generation"}  # noqa: RUF012 - Jinja declares it so
 
     def parse(self, parser: Any) -> Any:
         line = next(parser.stream).lineno

@@ -208,24 +208,24 @@ class TrainRecipe(Checked):
     """effective scale: the update is scale x B x A; what other tools call alpha / rank"""
     targets: tuple[Projection, ...] = PROJECTIONS
     """projections of every block that get an adapter"""
-    learning_rate: float = setting(4e-3, Range(above=0, at_most=1))
+    learning_rate: float = setting(1.5e-3, Range(above=0, at_most=1))
     """peak learning rate, reached after the warm-up"""
-    epochs: int = setting(8, Range(at_least=1, at_most=1000))
+    epochs: int = setting(5, Range(at_least=1, at_most=1000))
     """passes over the data, unless the scenario has its own number"""
-    batch_samples: int = setting(8, Range(at_least=1, at_most=1024))
+    batch_samples: int = setting(4, Range(at_least=1, at_most=1024))
     """samples per optimizer step, accumulated over micro-batches"""
     weight_decay: float = setting(0.0, Range(at_least=0, at_most=1))
     """decoupled weight decay of AdamW"""
     early_stop: bool = True
     """measure the loss of the held-out samples after every epoch, stop when it has not fallen for two epochs, and take the adapter of the
     epoch where it was lowest; without held-out samples, and when false, the run goes to its end and the last adapter is taken"""
-    replay_share: float = setting(0.2, Range(at_least=0, at_most=0.9))
+    replay_share: float = setting(0.33, Range(at_least=0, at_most=0.9))
     """share of a step's rows that are replay: what the base itself says to general questions. They come beside the batch_samples
     rows of the owner's data: replay rows = batch_samples x share / (1 - share), rounded; 0: no replay, and the model forgets"""
     replay_loss: ReplayLoss = "kl"
     """kl: the divergence of the base's whole distribution from the tuned one at every position; next_token: the answers' tokens alone,
     which needs no second forward pass and teaches the base's own mistakes as well"""
-    replay_weight: float = setting(1.0, Range(above=0, at_most=1000))
+    replay_weight: float = setting(2.0, Range(above=0, at_most=1000))
     """weight of the replay rows' mean loss beside the mean loss of the owner's rows"""
     replay_questions: int = setting(128, Range(at_least=1, at_most=10000))
     """general questions the base is asked for the replay, at most so many in each of the scenario's languages; asked once for each base"""

@@ -92,13 +92,13 @@ class Target(ABC):
     INSTALL = ""
     """how the connecting program is installed"""
 
-    def prepare(self) -> None:
+    def prepare(self) -> None:  # noqa: B027 - most ways need nothing here
         """Whatever has to be done before the first call."""
 
-    def reconnect(self) -> None:
+    def reconnect(self) -> None:  # noqa: B027 - most ways need nothing here
         """Whatever helps before the next try."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most ways need nothing here
         """Let go of the connection."""
 
     def __enter__(self) -> Target:

@@ -16,7 +16,7 @@ SUMMARY = "write a version for other tools: gguf, peft or gguf-lora"
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", type=Path, metavar="OUT", help="a new file, or for peft a new folder")
     parser.add_argument("--format", choices=get_args(Format), default="gguf",
-                        help="gguf: the whole model (default); peft: adapter folder for Hugging Face; gguf-lora: adapter for llama.cpp's --lora")  # fmt: skip
+                        help="gguf: the whole model (default); peft: adapter folder for Hugging Face; gguf-lora: for llama.cpp's --lora")  # fmt: skip
     parser.add_argument("--version", metavar="V", help='which version (default: the current one; "base" for the model as it came)')
 
 

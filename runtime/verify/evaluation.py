@@ -2,8 +2,8 @@
 
 In:  eval.jsonl (conversations that end with a reference answer, and the entities that must appear), who answers.
 Out: Answer per conversation: entity recall and overlap with the reference.
-Entities are compared without regard to case and width of letters; overlap is the F1 of character bigrams, which needs no words and so works for Chinese as
-for English (chrF's idea, Popović 2015, at n = 2).
+Entities are compared without regard to case and width of letters; overlap is the F1 of character bigrams, which needs no words and
+so works for Chinese as for English (chrF's idea, Popović 2015, at n = 2).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from ..errors import UserError
@@ -91,6 +92,6 @@ def fold(text: str) -> str:
 
 def overlap(text: str, reference: str) -> float:
     """F1 of the character bigrams of both texts."""
-    a, b = (Counter(zip(t, t[1:])) for t in (fold(text), fold(reference)))
+    a, b = (Counter(pairwise(t)) for t in (fold(text), fold(reference)))
     shared = sum((a & b).values())
     return 2 * shared / (sum(a.values()) + sum(b.values())) if shared else 0.0

@@ -52,8 +52,8 @@ def test_all_five_groups_ship_files():
 
 def test_the_defaults_are_the_ones_that_were_measured_to_work():
     train = load_recipe().train
-    assert (train.adapter, train.rank, train.scale, train.learning_rate) == ("grouped", 16, 2.0, 4e-3)
-    assert (train.epochs, train.batch_samples, train.bucket_shapes) == (8, 8, ((1, 64), (1, 128), (1, 256)))
+    assert (train.adapter, train.rank, train.scale, train.learning_rate) == ("grouped", 16, 2.0, 1.5e-3)
+    assert (train.epochs, train.batch_samples, train.bucket_shapes) == (5, 4, ((1, 64), (1, 128), (1, 256)))
 
 
 def test_nothing_in_a_recipe_can_be_changed():
@@ -167,7 +167,7 @@ def test_a_broken_interpolation_fails_when_the_recipe_is_made(text):
 
 
 def test_an_interpolation_may_refer_to_a_declared_default():
-    assert load_recipe(["train.seed=${train.batch_samples}"]).train.seed == 8
+    assert load_recipe(["train.seed=${train.batch_samples}"]).train.seed == 4
 
 
 def test_of_two_overrides_of_a_key_the_later_holds():
@@ -183,7 +183,7 @@ def test_a_value_override_holds_wherever_the_groups_file_is_chosen():
 
 def test_a_section_override_changes_only_the_keys_it_names():
     recipe = load_recipe(["train={rank: 4, epochs: 3}"])
-    assert (recipe.train.rank, recipe.train.epochs, recipe.train.batch_samples) == (4, 3, 8)
+    assert (recipe.train.rank, recipe.train.epochs, recipe.train.batch_samples) == (4, 3, 4)
 
 
 def test_alpha_over_rank_is_stored_as_the_scale():
