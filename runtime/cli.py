@@ -25,8 +25,9 @@ from .verbs import NAMES
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; every outcome that is not our fault ends in a sentence on stderr."""
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
     parser = _parser()
     options = parser.parse_args(sys.argv[1:] if argv is None else list(argv))
     if not options.verb:

@@ -106,11 +106,10 @@ def _places(path: Path, header: Mapping[str, Any], data_start: int, size_bytes: 
     for name, entry in header.items():
         try:
             type_name, shape, (first, last) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
-            is_sound = isinstance(type_name, str) and all(type(n) is int and n >= 0 for n in (*shape, first, last)) and first <= last
+            if not (isinstance(type_name, str) and all(type(n) is int and n >= 0 for n in (*shape, first, last)) and first <= last):
+                raise ValueError("no type, shape and place")
         except (KeyError, TypeError, ValueError):
-            is_sound = False
-        if not is_sound:
-            raise _refusal(path, f"the header's entry {name!r} is malformed")
+            raise _refusal(path, f"the header's entry {name!r} is malformed") from None
         if last > size_bytes - data_start:
             raise _refusal(path, f"is cut short: {name} ends at byte {data_start + last}, the file at {size_bytes}")
         if type_name in FLOAT_TYPES and last - first != math.prod(shape) * FLOAT_TYPES[type_name]:

@@ -74,7 +74,7 @@ class AdapterTensors:
         """sha256 over kind, scale, names, shapes and values."""
         digest = hashlib.sha256(canonical_json(self._description()))
         for matrix in self._matrices():
-            digest.update(matrix)
+            digest.update(matrix.data)
         return digest.hexdigest()
 
     def save(self, directory: Path) -> str:

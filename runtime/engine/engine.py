@@ -9,7 +9,7 @@ Weights are bound where they lie in the mapped file: nothing is copied, and the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,8 +31,9 @@ class Engine:
 
     def __init__(self, plan: Plan, library: Path, weights: GgufFile, threads: int, adapter: AdapterTensors | None = None) -> None:
         self.plan, self.weights = plan, weights
-        self.mounted = None if adapter is None else TensorMemory(mounted_tensors(plan))
+        self.mounted: TensorMemory | None = None
         if adapter is not None:
+            self.mounted = TensorMemory(mounted_tensors(plan))
             load_into(plan.adapter, self.mounted["parameters"], adapter)
         self.signatures = [self._signature(layer) for layer in range(plan.model.layers)]
         self.cos, self.sin = rope_tables(plan.model.context_tokens, plan.model.head_dim, plan.model.rope_base)
@@ -83,7 +84,7 @@ class Engine:
         """An entry that is the same for all layers."""
         return self.library.program(entry, {**self._shared, **operands}, scratch)
 
-    def block_programs(self, name: str, bucket: str, operands: list[Mapping[str, int]], scratch: int) -> list[Program]:
+    def block_programs(self, name: str, bucket: str, operands: Sequence[Mapping[str, int]], scratch: int) -> list[Program]:
         """Entry `name` once per layer; operands[layer] are the addresses of all that is not a weight."""
         return [
             self.library.program(self._block_entry(name, bucket, layer), {**self._shared, **self._blocks[layer], **operands[layer]}, scratch)
@@ -100,7 +101,7 @@ class Engine:
                 remedy="train from base or from a version that was folded",
             ) from None  # fmt: skip
 
-    def inference_programs(self, name: str, bucket: str, operands: list[Mapping[str, int]], scratch: int) -> list[Program]:
+    def inference_programs(self, name: str, bucket: str, operands: Sequence[Mapping[str, int]], scratch: int) -> list[Program]:
         """block_programs of an inference entry; with the mounted adapter where there is one."""
         if self.mounted is None:
             return self.block_programs(name, bucket, operands, scratch)

@@ -67,8 +67,10 @@ def choose_bucket(plan: Plan, weights_bytes: int, threads: int, longest_sample: 
     if not holding:
         longest_row = max(Bucket.parse(bucket).tokens for bucket in plan.buckets)
         raise UserError("data", f"has a sample of {longest_sample} tokens", f"at most {longest_row}", "ingest with this bundle")
+    if available_bytes is None:
+        return holding[-1]
     needs = {bucket: peak_bytes(plan, weights_bytes, threads, bucket) for bucket in holding}
-    fitting = [b for b in holding if available_bytes is None or needs[b] <= available_bytes]
+    fitting = [b for b in holding if needs[b] <= available_bytes]
     if not fitting:
         smallest = holding[0]
         raise UserError(

@@ -22,8 +22,10 @@ NO_TARGET = -1
 class Tokens(Protocol):
     """What packing needs of a sample: token_ids [n] i32, label_mask [n] u8 (1: this token is to be predicted)."""
 
-    token_ids: np.ndarray
-    label_mask: np.ndarray
+    @property
+    def token_ids(self) -> np.ndarray: ...
+    @property
+    def label_mask(self) -> np.ndarray: ...
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 
@@ -133,7 +133,8 @@ class GgufFile:
     def release_pages(self) -> None:
         """Let go of the mapped pages in memory; they are clean, and the next access reads them again."""
         if "_mapped" in self.__dict__:
-            self._mapped._mmap.madvise(mmap.MADV_DONTNEED)
+            mapped: mmap.mmap = self._mapped._mmap  # pyright: ignore[reportAttributeAccessIssue]  # numpy has it, its types do not say so
+            mapped.madvise(mmap.MADV_DONTNEED)
 
     def tensor(self, name: str) -> TensorInfo:
         if name not in self.tensors:
@@ -369,9 +370,9 @@ def tensor_pieces(tensors: Iterable[TensorSource], alignment: int) -> Iterator[m
 
 
 def _pieces_of(data: Buffer | Iterable[Buffer]) -> Iterator[memoryview]:
-    for piece in [data] if isinstance(data, (bytes, bytearray, memoryview, np.ndarray)) else data:
+    for piece in [cast(Buffer, data)] if isinstance(data, (bytes, bytearray, memoryview, np.ndarray)) else data:
         array = np.ascontiguousarray(piece) if isinstance(piece, np.ndarray) else np.frombuffer(piece, np.uint8)
-        yield memoryview(array.reshape(-1).view(np.uint8))
+        yield array.reshape(-1).view(np.uint8).data
 
 
 def gguf_size_bytes(fields: Mapping[str, Field], tensors: Sequence[TensorSource], alignment: int) -> int:

@@ -89,7 +89,7 @@ def _files(directory: Path) -> list[tuple[int, Path]]:
 
 
 def _bytes_of(array: np.ndarray) -> memoryview:
-    return memoryview(array.reshape(-1).view(np.uint8))
+    return array.reshape(-1).view(np.uint8).data
 
 
 def _header(arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> bytes:

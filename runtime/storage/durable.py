@@ -150,7 +150,7 @@ class DurableFile:
     After the block: sha256 and size_bytes of the file as it was read back.
     """
 
-    def __init__(self, path: Path | str, expected_bytes: int = 0, head_bytes: int = 0) -> None:
+    def __init__(self, path: str | os.PathLike[str], expected_bytes: int = 0, head_bytes: int = 0) -> None:
         self.path = Path(path)
         self._temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
         self._expected_bytes, self._head_bytes = expected_bytes, head_bytes

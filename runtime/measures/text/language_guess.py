@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -103,7 +103,7 @@ def _chinese_or_japanese(text: str) -> str | None:
 
 
 def _latin_language(text: str, words: list[str]) -> str | None:
-    evidence = Counter[str]({"es": len(re.findall("[¿¡]", text))})
+    evidence = defaultdict[str, float](float, {"es": len(re.findall("[¿¡]", text))})
     for word in words:
         languages = _languages_of_word().get(word, ())
         for language in languages:
@@ -111,7 +111,8 @@ def _latin_language(text: str, words: list[str]) -> str | None:
         marked = [language for language, signs in _SIGNS.items() if any(sign in word for sign in signs)]
         for language in marked:
             evidence[language] += _SIGN_WEIGHT / len(marked)
-    (first, most), (_, second) = [*evidence.most_common(2), ("", 0.0), ("", 0.0)][:2]
+    leaders = sorted(evidence.items(), key=lambda item: item[1], reverse=True)
+    (first, most), (_, second) = [*leaders, ("", 0.0), ("", 0.0)][:2]
     is_enough = most >= MIN_EVIDENCE and most >= MIN_EVIDENCE_SHARE * len(words)
     return first if is_enough and most >= MIN_LEAD * second else None
 

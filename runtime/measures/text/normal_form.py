@@ -46,7 +46,7 @@ _PLAIN = {
 @lru_cache(maxsize=1)
 def han_variants() -> dict[str, str]:
     """Traditional or regional character → the simplified one, from han_variants.txt."""
-    text = resources.files(__package__).joinpath("han_variants.txt").read_text(encoding="utf-8")
+    text = resources.files(__name__.rpartition(".")[0]).joinpath("han_variants.txt").read_text(encoding="utf-8")
     groups = (group for line in text.split("\n") if not line.startswith("#") for group in line.split())
     return {other: group[0] for group in groups for other in group[1:]}
 

@@ -94,7 +94,8 @@ def _number(run: str, scale: int) -> Decimal | None:
 
 def _below_ten_thousand(run: str, scale: int) -> Decimal | None:
     total, number, is_short = Decimal(0), None, True
-    for piece in _PIECE.findall(run):
+    pieces: list[str] = _PIECE.findall(run)
+    for piece in pieces:
         if piece in _UNITS:
             if (number is None and piece != "十") or 0 < scale <= _UNITS[piece]:
                 return None
