@@ -54,7 +54,7 @@ def merge_targets(policy: Policy, base: GgufFile, adapter: AdapterTensors, can_m
         return ()
     if adapter.kind == "grouped":
         return (MergeTarget("fold", REQUANTIZED_TYPES[-1]),)
-    by_types = {
+    by_types: dict[tuple[str, ...], RequantizedType] = {
         tuple(merged_types(base, adapter, requantize_to).values()): requantize_to
         for requantize_to in (REQUANTIZED_TYPES if can_measure else REQUANTIZED_TYPES[-1:])
     }
