@@ -166,8 +166,8 @@ def _print_version() -> int:
 def _never_fail_to_print() -> None:
     """A sign that the terminal's encoding lacks is shown escaped instead of ending the command."""
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
+        if reconfigure := getattr(stream, "reconfigure", None):
+            reconfigure(errors="backslashreplace")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 import tvm
@@ -84,7 +85,7 @@ def kernel_name(made_from: Template, bound: Mapping[str, Argument]) -> str:
 
 
 def _in_fp32(value: Argument, default: Argument | None) -> Argument:
-    return float(np.float32(value)) if isinstance(value, float) or isinstance(default, float) else value
+    return float(np.float32(cast(float, value))) if isinstance(value, float) or isinstance(default, float) else value
 
 
 def _word(name: str, value: Argument) -> str:
@@ -95,7 +96,7 @@ def _word(name: str, value: Argument) -> str:
     if isinstance(value, float):
         # A symbol of a library is made of letters, digits and underscores; no number contains an m or a p.
         return str(np.float32(value)).translate(str.maketrans(".-+", "_mp"))
-    return value
+    return str(value)
 
 
 @dataclass

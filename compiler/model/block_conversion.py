@@ -89,7 +89,7 @@ _READERS: dict[str, Callable[[np.ndarray], Linear]] = {
 
 def _packed(linear: Linear, to_type: str) -> np.ndarray:
     with np.errstate(over="ignore"):
-        halves = [values.astype(np.float16) for values in (linear.d, linear.m)]
-    if not all(np.isfinite(values).all() for values in halves):
+        d, m = linear.d.astype(np.float16), linear.m.astype(np.float16)
+    if not (np.isfinite(d).all() and np.isfinite(m).all()):
         raise ValueError(f"a block's scale or minimum is too large for {to_type}")
-    return blocks.pack_blocks(*halves, linear.q, to_type)
+    return blocks.pack_blocks(d, m, linear.q, to_type)

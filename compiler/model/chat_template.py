@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
-from ...runtime.bundle.chat_format import ASSISTANT_SLOTS, END, GENERATE, LAST_ASSISTANT, START, TEXT_RULES, ChatFormat, turn_slots
+from ...runtime.bundle.chat_format import ASSISTANT_SLOTS, END, GENERATE, LAST_ASSISTANT, START, TEXT_RULES, ChatFormat, TextRule, turn_slots
 from ...runtime.bundle.tokenizer import Tokenizer
 from ...runtime.errors import UserError
-from ...runtime.message import Message
+from ...runtime.message import Message, Role
 from .jinja_template import PINNED_DATE, JinjaTemplate, TemplateRefusal
 from .proof_conversations import DIFFICULT_TEXTS, Turns, proof_conversations, unusual_sequences, usual_sequences
 from .tokenizer_json import ControlTokens, control_tokens
@@ -60,7 +60,7 @@ def compile_chat_format(metadata: Mapping[str, Any], tokenizer: Tokenizer, where
     joints = {pair: text for pair, text in joints.items() if pair not in contradicted and {*pair} <= {START, END, GENERATE, *rules}}
     chat = ChatFormat(
         between=_as_table(joints),
-        text_rules=rules,
+        text_rules=cast("Mapping[str, TextRule]", rules),
         assistant_start=assistant_start,
         assistant_end=(assistant_end := _assistant_end(joints, control, where)),
         stop_token_ids=_stop_token_ids(assistant_end, control, tokenizer, where),
@@ -130,7 +130,7 @@ def _with_text(roles: Sequence[str], place: int, text: str) -> Turns:
 
 def _composed(joints: Joints, rules: Mapping[str, str], turns: Turns, generate: bool) -> str:
     pairs = _pairs([role for role, _ in turns], generate)
-    pieces = [joints[pair] + TEXT_RULES[rules[pair[1]]](text) for pair, (_, text) in zip(pairs, turns)]
+    pieces = [joints[pair] + TEXT_RULES[cast(TextRule, rules[pair[1]])](text) for pair, (_, text) in zip(pairs, turns)]
     return "".join(pieces) + joints[pairs[-1]]
 
 
@@ -245,7 +245,7 @@ def _stop_token_ids(assistant_end: str, control: ControlTokens, tokenizer: Token
         stops.add(control.eos_id)
     if None in stops:
         raise UserError(where, "the tokenizer lacks a control token of the vocabulary")
-    return tuple(sorted(stops))
+    return tuple(sorted(stop for stop in stops if stop is not None))
 
 
 def _bos_to_prepend(joints: Joints, control: ControlTokens, bos: str, where: str) -> int | None:
@@ -279,7 +279,7 @@ def prove(chat: ChatFormat, template: JinjaTemplate, tokenizer: Tokenizer, contr
     proved = 0
     for turns, generate in proof_conversations(chat.supports_system):
         expected = template.render(turns, generate)
-        messages = [Message(role, text) for role, text in turns]
+        messages = [Message(cast(Role, role), text) for role, text in turns]
         _compare(where, turns, chat.render(messages, None, generate).text, expected)
         if turns[0][0] == "system":
             _compare(where, turns, chat.render(messages[1:], turns[0][1], generate).text, expected)

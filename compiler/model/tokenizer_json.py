@@ -170,7 +170,7 @@ def _pre_tokenizer(metadata: Mapping[str, Any], where: str) -> PreTokenizer:
             allowed=", ".join(sorted(PRE_TOKENIZERS)),
             remedy="a model with one of these tokenizers",
         )
-    return PRE_TOKENIZERS[name]
+    return PRE_TOKENIZERS[str(name)]
 
 
 def _tokens(metadata: Mapping[str, Any], where: str) -> Sequence[str]:

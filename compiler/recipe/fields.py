@@ -81,7 +81,7 @@ class Checked:
     SECTION: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
-        found = [field_problem(field, getattr(self, field.name), inside(self.SECTION, field.name)) for field in dataclasses.fields(self)]
+        found = [field_problem(field, getattr(self, field.name), inside(self.SECTION, field.name)) for field in dataclasses.fields(type(self))]  # pyright: ignore[reportArgumentType] - every subclass is a dataclass
         problems = [problem for problem in found if problem] or self.contradictions()
         if problems:
             raise RecipeError(problems)

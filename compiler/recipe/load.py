@@ -12,9 +12,10 @@ import contextlib
 import importlib.resources
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import hydra
+import hydra.version
 import yaml
 from hydra import compose
 from hydra._internal.hydra import Hydra
@@ -68,7 +69,7 @@ def load_recipe(overrides: Sequence[str] = (), config_dirs: Sequence[Path | str]
         found += _template_problems(recipe.scenario, cwd)
     already = {problem.where for problem in problems}
     problems += [problem for problem in found if problem.where not in already]
-    if problems:
+    if problems or recipe is None:
         raise RecipeError(problems)
     return recipe
 
@@ -190,8 +191,8 @@ def _alpha_to_scale(train: Any, scale_given: bool) -> list[UserError]:
     if scale_given:
         return [UserError("train.alpha", "stands beside train.scale, which is alpha / rank", "one of the two")]
     try:
-        train["scale"] = float(alpha) / float(train.get("rank"))
-    except (TypeError, ValueError, ZeroDivisionError):
+        train["scale"] = float(alpha) / float(train["rank"])
+    except (KeyError, TypeError, ValueError, ZeroDivisionError):
         return [UserError("train.alpha", f"{alpha!r} over rank {train.get('rank')!r} gives no scale", "a number")]
     return []
 
@@ -208,7 +209,7 @@ def _resolve(node: Any, prefix: str = "") -> tuple[Any, list[UserError]]:
             values[key], inner = _resolve(node[key], f"{where}.") if not OmegaConf.is_missing(node, key) else (None, [])
             problems += inner
         except OmegaConfBaseException as error:
-            text = OmegaConf.to_container(node, resolve=False)[key]
+            text = cast(Any, OmegaConf.to_container(node, resolve=False))[key]
             problems.append(UserError(where, f"{text!r} cannot be resolved ({_one_line(error)})", "an interpolation of a key that exists"))
     return (list(values.values()) if OmegaConf.is_list(node) else values), problems
 

@@ -11,7 +11,7 @@ import dataclasses
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from ...runtime.errors import UserError
 from ...runtime.plain_data import WORDS, Binder, fields_of, form_of, inside, plain
@@ -24,7 +24,7 @@ def known_keys(section: type, prefix: str = "") -> list[str]:
     keys = []
     for name, (field, hint) in fields_of(section).items():
         if dataclasses.is_dataclass(hint):
-            keys += known_keys(hint, f"{prefix}{name}.")
+            keys += known_keys(cast(type, hint), f"{prefix}{name}.")
         elif "keys_of" in field.metadata:
             keys += [f"{prefix}{name}.{inner}" for inner in fields_of(field.metadata["keys_of"])]
         else:
@@ -49,7 +49,7 @@ def declared_defaults(section: type) -> dict[str, Any]:
     defaults = {}
     for name, (field, hint) in fields_of(section).items():
         if dataclasses.is_dataclass(hint):
-            defaults[name] = declared_defaults(hint)
+            defaults[name] = declared_defaults(cast(type, hint))
         elif field.default is not dataclasses.MISSING:
             defaults[name] = plain(field.default)
     return defaults

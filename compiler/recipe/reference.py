@@ -17,7 +17,7 @@ import textwrap
 import typing
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from .reader import describe
 from .schema import Recipe
@@ -36,7 +36,7 @@ def _sections(section: type, prefix: str) -> Iterator[tuple[str, list[tuple[str,
     for field in dataclasses.fields(section):
         key, hint = f"{prefix}{field.name}", hints[field.name]
         if dataclasses.is_dataclass(hint):
-            inner += list(_sections(hint, f"{key}."))
+            inner += list(_sections(cast(type, hint), f"{key}."))
         elif "keys_of" in field.metadata:
             inner += list(_sections(field.metadata["keys_of"], f"{key}."))
         else:
@@ -47,11 +47,11 @@ def _sections(section: type, prefix: str) -> Iterator[tuple[str, list[tuple[str,
 
 def field_docstrings(section: type) -> dict[str, str]:
     """The string under each field of a dataclass, in one line."""
-    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(section))).body
+    definition = cast(ast.ClassDef, ast.parse(textwrap.dedent(inspect.getsource(section))).body[0])
     found = {}
     for statement, following in zip(definition.body, definition.body[1:]):
         if isinstance(statement, ast.AnnAssign) and isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
-            found[statement.target.id] = " ".join(following.value.value.split())
+            found[cast(ast.Name, statement.target).id] = " ".join(str(following.value.value).split())
     return found
 
 

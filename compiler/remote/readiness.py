@@ -12,7 +12,7 @@ import json
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 from ...runtime.bundle.cpu_features import MachineCpu
 from ...runtime.bundle.folder import Bundle
@@ -100,7 +100,7 @@ def check_target(target: Target, bundle: Bundle, needed_bytes: int, named_python
     problems, lines = _software_problems(facts, system, for_python, for_packages)
     free = free_bytes_there(target, target.folder)
     too_full = free is not None and free < needed_bytes + SPARE_BYTES
-    if too_full:
+    if free is not None and too_full:
         problems.append(f"has {free >> 20} MB free where {(needed_bytes + SPARE_BYTES) >> 20} MB are needed")
     if problems:
         remedies = ["free some space there, or name another folder"] if too_full else []
@@ -160,7 +160,7 @@ def _system(target: Target) -> tuple[PhoneSystem, bool]:
         "[ -w / ] && echo root"
     )
     words = target.run(script).text.split()
-    system: PhoneSystem = next((known for known in INSTALL if known in words), "other")
+    system = cast(PhoneSystem, next((known for known in INSTALL if known in words), "other"))
     return system, "root" in words
 
 

@@ -76,7 +76,7 @@ class RemoteRun:
         )
         if done.code:
             raise UserError(str(self.target.address), f"has no run {self.id}", remedy=f"mft on {self.target.address.typed} status")
-        lines = dict(line.partition(" ")[::2] for line in done.text.splitlines())
+        lines: dict[str, str] = {name: rest for name, _, rest in (line.partition(" ") for line in done.text.splitlines())}
         code, state = lines["state"].split()
         self.verb = lines.get("verb") or self.verb
         output, errors = base64.b64decode(lines.get("out", "")), base64.b64decode(lines.get("err", ""))

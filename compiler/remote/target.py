@@ -17,6 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ...runtime.errors import MftError, UserError
 from .address import Address
@@ -79,7 +80,7 @@ class Target(ABC):
 
     def _call(self, words: Sequence[str], stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
         try:
-            source = {"input": stdin} if stdin is not None else {"stdin": subprocess.DEVNULL}
+            source: dict[str, Any] = {"input": stdin} if stdin is not None else {"stdin": subprocess.DEVNULL}
             return subprocess.run(words, capture_output=True, check=False, **source)
         except FileNotFoundError:
             raise UserError(str(self.address), f"the program {words[0]} is not installed here", remedy=self.INSTALL) from None
